@@ -11,7 +11,6 @@ from torch import fx
 sys.path.insert(0, str(Path(__file__).parent))
 from first_choice import optimised, quick, run
 
-from kernelwright.compiler.capture import capture as capturing
 from kernelwright.compiler.capture.backward import build_gradient
 from kernelwright.compiler.capture.capture import capture
 from kernelwright.compiler.forward_codegen import PlannedRegion
@@ -19,6 +18,7 @@ from kernelwright.compiler.reference import bind_placeholders, build_reference
 from kernelwright.compiler.regions.operators import op_name
 from kernelwright.compiler.regions.partition import plan_regions
 from kernelwright.compiler.rewrites.concat_sinking import sink_concats
+from kernelwright.compiler.rewrites.registry import OFF_BY_DEFAULT
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -31,20 +31,18 @@ def normal(*shape, seed=0):
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
 
 
-def captured(program, *args):
+def captured(program, *args, disabled=OFF_BY_DEFAULT):
     with torch.no_grad():
-        return capture(program, args, {})
+        return capture(program, args, {}, disabled)
 
 
-def regions(program, *args):
-    return [region for region, _ in plan_regions(captured(program, *args).graph)[0]]
+def regions(program, *args, disabled=OFF_BY_DEFAULT):
+    return [region for region, _ in plan_regions(captured(program, *args, disabled=disabled).graph)[0]]
 
 
-def as_it_was(monkeypatch, program, *args):
+def as_it_was(program, *args):
     """The regions without pieces."""
-    with monkeypatch.context() as patched:
-        patched.setattr(capturing, "sink_concats", lambda graph: None)
-        return regions(program, *args)
+    return regions(program, *args, disabled=OFF_BY_DEFAULT | {"concat_sinking"})
 
 
 def moved(found):
@@ -153,12 +151,12 @@ ONE_REGION = {
 
 
 @pytest.mark.parametrize("name", some_of(ONE_REGION))
-def test_what_is_computed_on_parts_is_one_region(name, monkeypatch):
+def test_what_is_computed_on_parts_is_one_region(name):
     program, shape, *given = ONE_REGION[name]
     args = (*given, normal(*shape, seed=3))
     found = regions(program, *args)
     assert len(found) == 1
-    assert moved(found) <= moved(as_it_was(monkeypatch, program, *args))
+    assert moved(found) <= moved(as_it_was(program, *args))
     same(program, *args)
 
 
@@ -187,19 +185,19 @@ STAYS = {
 
 
 @pytest.mark.parametrize("name", some_of(STAYS))
-def test_other_concatenations_stay_right(name, monkeypatch):
+def test_other_concatenations_stay_right(name):
     program = STAYS[name]
-    assert moved(regions(program, A, B)) <= moved(as_it_was(monkeypatch, program, A, B))
+    assert moved(regions(program, A, B)) <= moved(as_it_was(program, A, B))
     got = optimised(program, A, B)(A, B)
     torch.testing.assert_close(got, program(A, B))
 
 
-def test_a_tensor_that_is_reduced_is_put_together_as_late_as_can_be(monkeypatch):
+def test_a_tensor_that_is_reduced_is_put_together_as_late_as_can_be():
     def program(x, cos, sin):
         return torch.softmax(x * cos + turned(x) * sin, -1)
 
     args = LAYOUTS["rows first"]
-    found, before = regions(program, *args), as_it_was(monkeypatch, program, *args)
+    found, before = regions(program, *args), as_it_was(program, *args)
     assert moved(found) == moved(before) - size(args[0])
     same(program, *args)
 

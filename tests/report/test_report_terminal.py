@@ -15,6 +15,7 @@ from rich.console import Console
 from kernelwright.core.bench import Bench
 from kernelwright.core.diagnosis import Recommendation
 from kernelwright.core.errors import CompileError, UsageError
+from kernelwright.core.optimization import AppliedRewrite
 from kernelwright.core.work import Work
 from kernelwright.evidence.library import load_library
 from kernelwright.report import optimization, render_text, show
@@ -223,6 +224,13 @@ def test_optimize_reads_head_regime_regions_verdict_bench_file():
     assert lines[8].startswith("accepted   as accurate as the reference")
     assert any(line.startswith("FASTER than eager") for line in lines)
     assert lines[-1] == "wrote examples/add_scale_bias_relu_optimized.py"
+
+
+def test_optimize_names_the_rewrites():
+    rewrite = AppliedRewrite(name="means", count=2, description="a sum divided by its count becomes a mean")
+    lines = render_text(replace(samples.OPTIMIZED, rewrites=(rewrite, rewrite)), 100).splitlines()
+    assert "  rewrites: means x2, means x2" in lines
+    assert "rewrites" not in render_text(samples.OPTIMIZED, 100)
 
 
 def test_the_words_leave_the_rows_when_there_is_no_room():

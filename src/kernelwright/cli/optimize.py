@@ -38,6 +38,17 @@ def optimize(
         str | None,
         typer.Option("--show", help="Stop at the plan and show which regions would become kernels.", metavar="regions"),
     ] = None,
+    without: Annotated[
+        list[str] | None,
+        typer.Option("--without", help="Do not apply this rewrite of the program; repeatable.", metavar="NAME"),
+    ] = None,
+    rewrite_degenerate: Annotated[
+        bool,
+        typer.Option(
+            "--rewrite-degenerate",
+            help="Replace results that do not depend on the inputs, as long as these are finite, by constants.",
+        ),
+    ] = False,
     json: JsonOption = False,
     html: HtmlOption = None,
     debug: DebugOption = False,
@@ -57,5 +68,7 @@ def optimize(
         train=train,
         plan_only=show == "regions",
         budget_s=budget,
+        without=without or (),
+        rewrite_degenerate=rewrite_degenerate,
     )
     return run_command("optimize", command, Optimization, OutputOptions(json, html, debug))

@@ -18,10 +18,21 @@ def optimize(
     train: bool = False,
     plan_only: bool = False,
     budget_s: float | None = None,
+    without: Sequence[str] = (),
+    rewrite_degenerate: bool = False,
 ) -> CommandResult[Optimization]:
-    """Writes a file with a faster `ModelNew`; see `kernelwright.compiler.optimize_file` for arguments and errors."""
-    from kernelwright.compiler import optimize_file
+    """Writes a file with a faster `ModelNew`; see `kernelwright.compiler.optimize_file` for arguments and errors.
 
+    Args:
+        without: names of rewrites that are not applied.
+        rewrite_degenerate: results that do not depend on the arguments become constants.
+    Raises:
+        UsageError: `without` names no rewrite.
+    """
+    from kernelwright.compiler import optimize_file
+    from kernelwright.compiler.rewrites.registry import select_disabled
+
+    disabled = select_disabled(without, rewrite_degenerate)
     where = select_device(device)
     try:
         found = optimize_file(
@@ -32,6 +43,7 @@ def optimize(
             train=train,
             plan_only=plan_only,
             budget_s=budget_s,
+            disabled=disabled,
         )
     except DeviceError as error:
         raise DeviceError(error.message, next="--device cpu") from error

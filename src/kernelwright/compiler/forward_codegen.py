@@ -11,8 +11,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import fx
 
-from kernelwright.compiler.capture.calls import list_outputs, map_calls_to_values, source_call_name
+from kernelwright.compiler.capture.calls import list_outputs, map_calls_to_values
 from kernelwright.compiler.capture.capture import CapturedProgram, Source
+from kernelwright.compiler.capture.origins import source_call_name
 from kernelwright.compiler.kernel_source import wrap_call
 from kernelwright.compiler.regions.nodes import READ_AS_FP32, node_arg
 from kernelwright.compiler.regions.region import Region
@@ -156,13 +157,16 @@ class ForwardCodegen:
         """Whether the original call computes the only value of these nodes that is used outside them."""
         outside = [n for n in nodes if n in self._read_by_regions or any(user not in nodes for user in n.users)]
         known = self._value_of.keys() | {n for n in self._captured.exported.graph.nodes if n.op == "placeholder"}
+        inputs = set(_inputs_of(nodes))
+        read = [self._value_of[one] for one in call.all_input_nodes if one in self._value_of]
         return (
             isinstance(call.target, torch._ops.OpOverload)
             and not call.target._schema.is_mutable
             and len(outside) == 1
             and self._value_of.get(call) is outside[0]
             and set(call.all_input_nodes) <= known
-            and not any(READ_AS_FP32 in node.meta for node in _inputs_of(nodes))  # the call reads the uncast node
+            and all(one in inputs or one.op == "placeholder" for one in read)  # else a rewrite read something else
+            and not any(READ_AS_FP32 in node.meta for node in inputs)  # the call reads the uncast node
         )
 
     # ---- lines

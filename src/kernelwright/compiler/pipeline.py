@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import tempfile
 import warnings
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from kernelwright.compiler.backends import backend_for
 from kernelwright.compiler.budget import DEFAULT_S, Budget
 from kernelwright.compiler.compile_pool import CompilePool
 from kernelwright.compiler.planning import RegionPlan, plan_problem
+from kernelwright.compiler.rewrites.registry import OFF_BY_DEFAULT
 from kernelwright.compiler.selection import EAGER, ProgramSelector, Variant, explain_choice
 from kernelwright.compiler.session import OptimizationSession, untuned
 from kernelwright.compiler.tuning import Tuner
@@ -54,6 +55,7 @@ def optimize_file(
     train: bool = False,
     plan_only: bool = False,
     budget_s: float | None = None,
+    disabled: Set[str] = OFF_BY_DEFAULT,
 ) -> Optimization:
     """Write a file with a verified, faster `ModelNew`; if nothing is faster, `ModelNew` is the original program.
 
@@ -65,6 +67,7 @@ def optimize_file(
         train: generate backward kernels too.
         plan_only: stop after partitioning; nothing is generated or written.
         budget_s: seconds for everything, compilation included; by default 60 on a GPU, 90 on a CPU.
+        disabled: names of rewrites that are not applied; see `rewrites.registry.select_disabled`.
     Raises:
         ProblemError: with `plan_only`, the program cannot be captured.
         UsageError: `out` would overwrite the problem, or cannot be written.
@@ -77,7 +80,7 @@ def optimize_file(
     require_writable(path, "--out")
     if plan_only:
         problem = load_problem(target)
-        return _plan_only_record(problem, machine_here(device), plan_problem(problem, device))
+        return _plan_only_record(problem, machine_here(device), plan_problem(problem, device, disabled))
     preload = (*PRELOAD_MODULES, *COMPILER_MODULES[device])
     with ForkServer(preload) as fork_server, tempfile.TemporaryDirectory() as folder:
         problem = load_problem(target)
@@ -91,7 +94,7 @@ def optimize_file(
             with session.isolated("there is no diagnosis"):
                 diagnosis, work = why_with_work(problem, device)
             selector = ProgramSelector(session, use_torch_compile="compile" in baselines)
-            variants, rounds = optimize_session(session, selector, train=train)
+            variants, rounds = optimize_session(session, selector, train=train, disabled=disabled)
         selector.release()
         staged = StagedFile(session, target, Path(folder) / path.name, fork_server)
         chosen, source, verdict = staged.first_accepted(variants)
@@ -106,7 +109,7 @@ def optimize_file(
 
 
 def optimize_session(
-    session: OptimizationSession, selector: ProgramSelector, *, train: bool
+    session: OptimizationSession, selector: ProgramSelector, *, train: bool, disabled: Set[str] = OFF_BY_DEFAULT
 ) -> tuple[list[Variant], InterleavedTimings | None]:
     """Run a session to its end.
 
@@ -114,7 +117,7 @@ def optimize_session(
         The variants of the whole program, best first, and their timings; trained programs run the kernels untimed.
     """
     if train:
-        session.make_plan(train=True)
+        session.make_plan(train=True, disabled=disabled)
         session.tune_regions()
         with session.isolated("the kernels are not trained"):
             session.tune_gradients()
@@ -125,7 +128,7 @@ def optimize_session(
     selector.time_baselines()
     if session.device == "cpu":  # on a GPU, kernels of convolutions pack the channels last themselves
         session.channels_last = selector.options["channels_last"]
-    session.make_plan()
+    session.make_plan(disabled=disabled)
     session.tune_regions()
     selector.time_kernels()
     return selector.select()
@@ -242,6 +245,7 @@ def summarize_optimization(
         bench=None,
         whole_program_winner=alone,
         notes=(*notes, *session.faults, *session.tuner.notes()),
+        rewrites=plan.captured.rewrites if plan else (),
     )
 
 
@@ -262,6 +266,7 @@ def _plan_only_record(problem: Problem, machine: Machine, planned: RegionPlan) -
         source="",
         verdict=None,
         bench=None,
+        rewrites=planned.captured.rewrites,
     )
 
 

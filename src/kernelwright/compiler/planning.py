@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,6 +16,7 @@ from kernelwright.compiler.regions.contraction import ContractionRegion
 from kernelwright.compiler.regions.contraction_planning import plan_contractions
 from kernelwright.compiler.regions.operators import op_name
 from kernelwright.compiler.regions.partition import plan_regions
+from kernelwright.compiler.rewrites.registry import OFF_BY_DEFAULT
 from kernelwright.core.optimization import FallbackOperator
 from kernelwright.problems import Problem
 
@@ -38,23 +39,28 @@ class RegionPlan:
         return 1 + sum(original == name for original in self.same_as.values())
 
 
-def plan_problem(problem: Problem, device: str) -> RegionPlan:
+def plan_problem(problem: Problem, device: str, disabled: Set[str] = OFF_BY_DEFAULT) -> RegionPlan:
     """Capture a problem's program on its inputs of seed 0 and partition its graph into regions.
+
+    Args:
+        disabled: names of rewrites that are not applied; see `rewrites.registry`.
 
     Raises:
         ProblemError: the program cannot be captured.
     """
-    return plan_program(problem.program_on(device), *problem.inputs(device, 0))
+    return plan_program(problem.program_on(device), *problem.inputs(device, 0), disabled)
 
 
-def plan_program(program: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> RegionPlan:
-    """Capture one call of a program and partition its graph into regions.
+def plan_program(
+    program: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], disabled: Set[str] = OFF_BY_DEFAULT
+) -> RegionPlan:
+    """Capture one call of a program and partition its graph into regions; `disabled` as for `plan_problem`.
 
     Raises:
         ProblemError: the program cannot be captured.
     """
     with torch.no_grad():
-        captured = capture_with_training_mode(program, args, kwargs)
+        captured = capture_with_training_mode(program, args, kwargs, disabled)
     planned, refused = plan_regions(captured.graph)
     regions = plan_contractions(captured.graph, planned)
     in_regions = {node for _, nodes in regions for node in nodes}

@@ -9,8 +9,9 @@ from typing import Any
 import torch
 from torch import fx
 
-from kernelwright.compiler.capture.calls import map_calls_to_values, source_call_name
+from kernelwright.compiler.capture.calls import map_calls_to_values
 from kernelwright.compiler.capture.capture import CapturedProgram, normalize_call
+from kernelwright.compiler.capture.origins import source_call_name
 from kernelwright.compiler.forward_codegen import PlannedRegion
 from kernelwright.compiler.regions.nodes import fill_value, is_rematerializable, node_arg
 from kernelwright.compiler.regions.operators import op_name

@@ -6,7 +6,7 @@ A fault in a region or in a step costs that region or step alone: it is noted, a
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -29,6 +29,7 @@ from kernelwright.compiler.planning import RegionPlan, plan_program
 from kernelwright.compiler.reference import bind_placeholders, build_reference, record_region_inputs
 from kernelwright.compiler.regions.partition import plan_regions
 from kernelwright.compiler.regions.region import Region
+from kernelwright.compiler.rewrites.registry import OFF_BY_DEFAULT
 from kernelwright.compiler.tuning import TuningResult
 from kernelwright.core.errors import KernelwrightError
 from kernelwright.core.machine import Machine
@@ -78,6 +79,7 @@ class OptimizationSession:
         faults: what failed, and what it cost, one sentence each.
         rejected: the variants of the whole program that verification rejected.
         channels_last: the plan is made for images and weights in channels-last order.
+        trained: the plan is that of a program whose gradients are computed.
     """
 
     problem: Problem
@@ -90,6 +92,7 @@ class OptimizationSession:
     faults: list[str] = field(default_factory=list)
     rejected: set[str] = field(default_factory=set)
     channels_last: bool = False
+    trained: bool = False
 
     @property
     def device(self) -> str:
@@ -154,14 +157,19 @@ class OptimizationSession:
     def _capture_limit_s(self) -> float:
         return max(min(self.budget.remaining_s, MAX_CAPTURE_SHARE * self.budget.total_s), MIN_REGION_S)
 
-    def make_plan(self, *, train: bool = False) -> None:
-        """Capture the program and partition it into regions; with `train`, repetitions get gradients of their own."""
+    def make_plan(self, *, train: bool = False, disabled: Set[str] = OFF_BY_DEFAULT) -> None:
+        """Capture the program and partition it into regions; with `train`, repetitions get gradients of their own.
+
+        Args:
+            disabled: names of rewrites that are not applied.
+        """
+        self.trained = train
         report_stage("capturing the program", 120)
         with (
             self.isolated("the program is not captured, so that no region becomes a kernel", self._capture_limit_s),
             self._in_layout() as (args, kwargs),
         ):
-            plan = plan_program(self.program, args, kwargs)
+            plan = plan_program(self.program, args, kwargs, disabled)
             self.plan = replace(plan, same_as={}) if train else plan
 
     def tune_regions(self) -> None:
@@ -241,8 +249,12 @@ class OptimizationSession:
         return [part for part in self.plan.regions if same_as.get(part.region.name, part.region.name) in with_kernel]
 
     def kernel_layer(self) -> KernelLayer | None:
-        """The layer of the output file that runs the regions' kernels; None where none has one."""
-        if self.plan is None or not (parts := self._kernel_regions()):
+        """The layer of the output file that runs the regions' kernels; None where none has one.
+
+        A rewritten program is a layer without kernels too, unless it is trained: it has no gradients of its own then.
+        """
+        parts = self._kernel_regions() if self.plan else []
+        if self.plan is None or not (parts or (self.plan.captured.is_rewritten and not self.trained)):
             return None
         results = [*self.tuned, *self.backward]
         return KernelLayer(

@@ -62,11 +62,26 @@ class FallbackOperator(Record, frozen=True, kw_only=True):
     count: int = 1
 
 
+class AppliedRewrite(Record, frozen=True, kw_only=True):
+    """A rewrite of the program that was applied in `count` places.
+
+    `flops_saved` and `bytes_saved` compare all operators before and after it, each with its inputs and outputs in
+    memory; negative where it costs some.
+    """
+
+    name: str
+    count: int
+    description: str
+    flops_saved: int = 0
+    bytes_saved: int = 0
+
+
 class Optimization(Record, frozen=True, kw_only=True):
     """Result of optimising a program: the file that was written, its `verdict` and its `bench`.
 
     `whole_program_winner` names the torch variant that the file uses for the whole program because it is faster than
-    the kernels; empty if the kernels are used.
+    the kernels; empty if the kernels are used. `rewrites` are those of the captured graph,
+    which the variants with kernels run.
     """
 
     problem: str
@@ -80,6 +95,7 @@ class Optimization(Record, frozen=True, kw_only=True):
     bench: Bench | None
     whole_program_winner: str = ""
     notes: tuple[str, ...] = ()
+    rewrites: tuple[AppliedRewrite, ...] = ()
 
     @property
     def is_unchanged(self) -> bool:
@@ -87,7 +103,7 @@ class Optimization(Record, frozen=True, kw_only=True):
         return (
             self.whole_program_winner == TORCH
             if self.whole_program_winner
-            else all(region.winner == TORCH for region in self.regions)
+            else not self.rewrites and all(region.winner == TORCH for region in self.regions)
         )
 
 

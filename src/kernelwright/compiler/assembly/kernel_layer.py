@@ -31,7 +31,7 @@ class KernelLayer:
     """A captured program whose regions run as kernels.
 
     Attributes:
-        regions: the regions that run as kernels.
+        regions: the regions that run as kernels; torch runs the other operators of the graph.
         kernels: one for each region that is not a repetition, then those of the gradients.
         same_as: by the name of a region that repeats another, the other's name.
         gradients: the backward pass of each region, for a program that is trained.
@@ -50,7 +50,7 @@ class KernelLayer:
     @property
     def imports(self) -> str:
         """Those of the kernels' language."""
-        return self._backend.imports
+        return self._backend.imports if self.kernels else ""
 
     @property
     def _backend(self) -> Backend:
@@ -60,7 +60,7 @@ class KernelLayer:
         """The kernels, their gradients, and the checks of their inputs."""
         forward = self._codegen({})
         kernels = [one._replace(in_place=forward.in_place.get(one.region.name, {})) for one in self.kernels]
-        sections = [("kernels", self._backend.emit(kernels))]
+        sections = [("kernels", self._backend.emit(kernels))] if kernels else []
         if self.gradients:
             sections.append(("gradients", emit_autograd_functions(self.gradients)))
         require_grad = self.trainable & set(forward.inputs("self").values()) if self.gradients else set()
@@ -107,7 +107,8 @@ class KernelLayer:
             *forward.lines("self"),
         ]
         name = below.name
-        doc = f'"""{name} with generated kernels for the verified input layouts; otherwise the original {name}."""'
+        what = "with generated kernels" if self.kernels else "rewritten,"
+        doc = f'"""{name} {what} for the verified input layouts; otherwise the original {name}."""'
         alias = [f"original = staticmethod({name})", ""] if shadowed else []
         return "\n".join([doc, "", *alias, wrap_call(f"def forward({parameters}):"), *map(indent, body)])
 

@@ -9,6 +9,7 @@ from torch import fx
 from torch.utils import _pytree as pytree
 
 from kernelwright.compiler.capture.capture import CapturedProgram
+from kernelwright.compiler.capture.origins import CALL_VALUES
 
 
 class GraphOutput(NamedTuple):
@@ -25,15 +26,9 @@ class GraphOutput(NamedTuple):
     is_returned: bool
 
 
-def source_call_name(node: fx.Node) -> str:
-    """Return the name of the original call that a node comes from; a unique name if that is unknown."""
-    sources = node.meta.get("from_node")
-    return sources[-1].name if sources else f"only {node.name}"
-
-
 def map_calls_to_values(captured: CapturedProgram) -> dict[fx.Node, fx.Node]:
-    """Map each original call to the node that has its value: the last one that comes from it."""
-    last = {source_call_name(node): node for node in captured.graph.nodes if node.op == "call_function"}
+    """Map each original call to the node that has its value; a call whose value a rewrite removed has none."""
+    last = {name: node for node in captured.graph.nodes for name in node.meta.get(CALL_VALUES, ())}
     placeholders = {node.name: node for node in captured.graph.nodes if node.op == "placeholder"}
     values = {}
     for node in captured.exported.graph.nodes:

@@ -11,7 +11,7 @@ import inspect
 import io
 import logging
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Set
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -22,13 +22,11 @@ from torch.export.graph_signature import InputKind, OutputKind
 from torch.utils import _pytree as pytree
 
 from kernelwright.compiler.capture.decompositions import custom_decompositions
+from kernelwright.compiler.capture.origins import mark_call_values
 from kernelwright.compiler.regions.operators import op_name
-from kernelwright.compiler.rewrites.concat_sinking import sink_concats
-from kernelwright.compiler.rewrites.diagonals import gather_diagonals
-from kernelwright.compiler.rewrites.means import fuse_means
-from kernelwright.compiler.rewrites.row_sums import reduce_rows_first
-from kernelwright.compiler.rewrites.scan_slicing import slice_cumsums
+from kernelwright.compiler.rewrites.registry import DEGENERATE, OFF_BY_DEFAULT, apply_rewrites
 from kernelwright.core.errors import ProblemError
+from kernelwright.core.optimization import AppliedRewrite
 from kernelwright.sandbox.exceptions import find_location
 
 aten = torch.ops.aten
@@ -85,6 +83,7 @@ class CapturedProgram:
         out_spec: pytree of the result.
         training: whether each module was in train mode, in the order of `modules()`; empty if the program is the same
             in both modes.
+        rewrites: what was rewritten after the capture.
     """
 
     graph: fx.Graph
@@ -93,10 +92,21 @@ class CapturedProgram:
     results: tuple[tuple[str, str], ...]
     out_spec: pytree.TreeSpec
     training: tuple[bool, ...] = ()
+    rewrites: tuple[AppliedRewrite, ...] = ()
+
+    @property
+    def is_rewritten(self) -> bool:
+        """Whether the graph differs from the program's own."""
+        return any(rewrite.name != DEGENERATE for rewrite in self.rewrites)
 
 
-def capture(program: Callable[..., Any], args: Any, kwargs: Any) -> CapturedProgram:
-    """Capture one call of a program with static shapes.
+def capture(
+    program: Callable[..., Any], args: Any, kwargs: Any, disabled: Set[str] = OFF_BY_DEFAULT
+) -> CapturedProgram:
+    """Capture one call of a program with static shapes, and rewrite its graph.
+
+    Args:
+        disabled: names of rewrites that are not applied; see `rewrites.registry`.
 
     Raises:
         ProblemError: the program cannot be captured as one graph; the message is torch's.
@@ -113,30 +123,33 @@ def capture(program: Callable[..., Any], args: Any, kwargs: Any) -> CapturedProg
     for node in [node for node in graph.nodes if op_name(node.target).startswith("_assert")]:
         graph.erase_node(node)
     remove_aliases(graph)
-    fuse_means(graph)
-    gather_diagonals(graph)
-    slice_cumsums(graph)
-    reduce_rows_first(graph)
-    sink_concats(graph)
+    mark_call_values(graph)
+    sources = _sources(decomposed)
+    rewrites = apply_rewrites(graph, sources, disabled)
     return CapturedProgram(
         graph,
         exported.graph_module,  # type: ignore[arg-type]
-        _sources(decomposed),
+        sources,
         tuple(_result(spec, decomposed) for spec in decomposed.graph_signature.output_specs),
         decomposed.call_spec.out_spec,  # type: ignore[arg-type]
+        rewrites=rewrites,
     )
 
 
-def capture_with_training_mode(program: Callable[..., Any], args: Any, kwargs: Any) -> CapturedProgram:
-    """Capture one call, and record the train/eval flags if the graph depends on them."""
-    captured = capture(program, args, kwargs)
+def capture_with_training_mode(
+    program: Callable[..., Any], args: Any, kwargs: Any, disabled: Set[str] = OFF_BY_DEFAULT
+) -> CapturedProgram:
+    """Capture one call as `capture` does, and record the train/eval flags if the graph depends on them."""
+    captured = capture(program, args, kwargs, disabled)
     if not isinstance(program, torch.nn.Module):
         return captured
     modules = list(program.modules())
     training = tuple(module.training for module in modules)
     others = [mode for mode in (True, False) if {mode} != set(training)]  # both, if modules differ in mode
     try:
-        same = all(_describe(capture(program.train(mode), args, kwargs)) == _describe(captured) for mode in others)
+        same = all(
+            _describe(capture(program.train(mode), args, kwargs, disabled)) == _describe(captured) for mode in others
+        )
     except ProblemError:
         same = False
     finally:

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import fx
 
+from kernelwright.compiler.capture.origins import CALL_VALUES
 from kernelwright.compiler.regions.axes import Unsupported
 from kernelwright.compiler.regions.nodes import dim_arg, is_strided_view, node_arg, permuted_dims, shape_of
 from kernelwright.compiler.regions.operators import CONSTANTS, SLICE_OPS, SPLIT_OPS, SUPPORTED_OPS, VIEWS, op_name
@@ -201,6 +202,8 @@ class SplitRewrite:
         whole = self._concat(node, sliced, slices)
         if "from_node" in node.meta:
             whole.meta["from_node"] = node.meta["from_node"]
+        if CALL_VALUES in node.meta:
+            whole.meta[CALL_VALUES] = node.meta[CALL_VALUES]
         node.replace_all_uses_with(whole, delete_user_cb=lambda user: user in users)
         self._replaced.append((node, whole))
 

@@ -28,22 +28,26 @@ MAX_NEIGHBORS = 48
 """Nodes around a rewrite that are planned to estimate its cost."""
 
 
-def sink_concats(graph: fx.Graph) -> None:
+def sink_concats(graph: fx.Graph) -> int:
     """Compute elementwise nodes on concatenations, or before slices, in slices where that moves fewer bytes.
 
     Args:
         graph: core ATen operators, functional, with a fake tensor in every node's `meta["val"]`; changed in place.
+    Returns:
+        How many rewrites were applied.
     """
+    count = 0
     for node in list(graph.nodes):
         if not node._erased and (slices := sliced_users(node)):
-            _apply_best(graph, node, [partial(SliceRewrite, graph, node, slices)])
+            count += _apply_best(graph, node, [partial(SliceRewrite, graph, node, slices)])
     for node in list(graph.nodes):
         if not node._erased and (slicings := find_slicings(node)) and (users := elementwise_users(graph, node)):
-            _apply_best(graph, node, [partial(SplitRewrite, graph, users, slices) for slices in slicings])
+            count += _apply_best(graph, node, [partial(SplitRewrite, graph, users, slices) for slices in slicings])
+    return count
 
 
-def _apply_best(graph: fx.Graph, start: fx.Node, rewrites: Sequence[Callable[[str], SplitRewrite]]) -> None:
-    """Apply the rewrite that moves the fewest bytes, if any moves fewer than the graph as it is."""
+def _apply_best(graph: fx.Graph, start: fx.Node, rewrites: Sequence[Callable[[str], SplitRewrite]]) -> bool:
+    """Apply the rewrite that moves the fewest bytes, if any moves fewer than the graph as it is; whether one did."""
     nodes = _neighborhood(start)
     best, least_bytes = None, _bytes_moved(graph, nodes)
     for rewrite in rewrites:
@@ -60,6 +64,7 @@ def _apply_best(graph: fx.Graph, start: fx.Node, rewrites: Sequence[Callable[[st
         final = rewrite(shared_mode)
         final.apply()
         final.remove_dead_nodes()
+    return best is not None
 
 
 def _neighborhood(start: fx.Node) -> set[fx.Node]:

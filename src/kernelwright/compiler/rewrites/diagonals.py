@@ -13,9 +13,10 @@ from kernelwright.compiler.rewrites.rewriting import insert_call, upstream_reduc
 aten = torch.ops.aten
 
 
-def gather_diagonals(graph: fx.Graph) -> None:
+def gather_diagonals(graph: fx.Graph) -> int:
     """Replace, in place, the diagonal of a computed matrix by a `gather` along the dimension that is reduced to
-    compute it."""
+    compute it; return how many."""
+    count = 0
     for node in graph.find_nodes(op="call_function", target=aten.diagonal.default):
         source = node.args[0]
         if not isinstance(source, fx.Node) or len(shape_of(source)) != 2 or node.args[1:] or node.kwargs:
@@ -23,6 +24,8 @@ def gather_diagonals(graph: fx.Graph) -> None:
         dims = upstream_reduced_dims(source)
         if len(dims) == 1 and op_name(source.target) in SUPPORTED_OPS - {*VIEWS} and len(set(shape_of(source))) == 1:
             _replace(graph, node, source, *dims)
+            count += 1
+    return count
 
 
 def _replace(graph: fx.Graph, node: fx.Node, source: fx.Node, dim: int) -> None:

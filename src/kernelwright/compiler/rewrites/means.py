@@ -14,8 +14,10 @@ from kernelwright.compiler.rewrites.rewriting import FULL_PRECISION_DTYPES, inse
 aten = torch.ops.aten
 
 
-def fuse_means(graph: fx.Graph) -> None:
-    """Replace, in place, a sum whose only use is the division by its number of elements by `mean`."""
+def fuse_means(graph: fx.Graph) -> int:
+    """Replace, in place, a sum whose only use is the division by its number of elements by `mean`; return how
+    many."""
+    count = 0
     for node in list(graph.nodes):
         total = _match_sum(node)
         if total is None:
@@ -32,6 +34,8 @@ def fuse_means(graph: fx.Graph) -> None:
         node.replace_all_uses_with(node.args[0])  # type: ignore[arg-type]
         graph.erase_node(node)
         graph.erase_node(total)
+        count += 1
+    return count
 
 
 def _match_sum(node: fx.Node) -> fx.Node | None:

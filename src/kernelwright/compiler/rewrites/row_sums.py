@@ -13,8 +13,10 @@ from kernelwright.compiler.rewrites.rewriting import FULL_PRECISION_DTYPES, inse
 REDUCTION_OVERLOADS = {"sum": torch.ops.aten.sum.dim_IntList, "mean": torch.ops.aten.mean.dim}
 
 
-def reduce_rows_first(graph: fx.Graph) -> None:
-    """Reduce, in place, the row dimensions of a sum or mean first, so that the elements of rows are not stored."""
+def reduce_rows_first(graph: fx.Graph) -> int:
+    """Reduce, in place, the row dimensions of a sum or mean first, so that the elements of rows are not stored;
+    return how many."""
+    count = 0
     for node in list(graph.nodes):
         if op_name(node.target) not in REDUCTION_OVERLOADS or node.meta["val"].dtype not in FULL_PRECISION_DTYPES:
             continue
@@ -25,3 +27,5 @@ def reduce_rows_first(graph: fx.Graph) -> None:
                 node.replace_input_with(
                     source, insert_call(graph, REDUCTION_OVERLOADS[op_name(node.target)], source, list(rows), True)
                 )
+            count += 1
+    return count

@@ -17,8 +17,10 @@ MAX_SLICES = 2
 """Each slice sums all elements before it again."""
 
 
-def slice_cumsums(graph: fx.Graph) -> None:
-    """Replace, in place, a cumsum that is used only in slices along its dimension by one cumsum for each slice."""
+def slice_cumsums(graph: fx.Graph) -> int:
+    """Replace, in place, a cumsum that is used only in slices along its dimension by one cumsum for each slice;
+    return how many."""
+    count = 0
     for node in graph.find_nodes(op="call_function", target=aten.cumsum.default):
         value, source = node.meta["val"], node_arg(node, 0)
         input_value = source.meta["val"]
@@ -33,6 +35,8 @@ def slice_cumsums(graph: fx.Graph) -> None:
                     user.replace_all_uses_with(_partial_cumsum(graph, source, dim, start, stop))
                 graph.erase_node(user)
             graph.erase_node(node)
+            count += 1
+    return count
 
 
 def _is_slice_along(user: fx.Node, dim: int) -> bool:

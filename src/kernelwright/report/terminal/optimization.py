@@ -27,6 +27,7 @@ def write(result: Optimization, writer: TerminalWriter) -> None:
         writer.print_line()
     _regions(result, writer)
     _fallbacks(result, writer)
+    _rewrites(result, writer)
     writer.print_line()
     verdict.write(result.verdict, writer)
     if result.bench:
@@ -92,6 +93,12 @@ def _plan(result: Optimization, writer: TerminalWriter) -> None:
             writer.print_line(line)
         writer.print_line()
     _fallbacks(result, writer)
+
+
+def _rewrites(result: Optimization, writer: TerminalWriter) -> None:
+    names = [f"{format.sanitize_line(rewrite.name)} x{rewrite.count:,}" for rewrite in result.rewrites]
+    if names:
+        writer.print_paragraph(f"rewrites: {', '.join(names)}", 4, "dim", first=["  "])
 
 
 def _fallbacks(result: Optimization, writer: TerminalWriter) -> None:
