@@ -104,11 +104,6 @@ def winner_text(region: RegionOutcome) -> str:
     )
 
 
-def is_kernel(region: RegionOutcome) -> bool:
-    """Whether the winner is a generated kernel, which has a config."""
-    return any(attempt.config for attempt in region.attempts if attempt.name == region.winner)
-
-
 def winner_reason_text(region: RegionOutcome) -> str:
     """State why the winner won, with every config as text: `2.10x faster than the next, torch`."""
     reason = region.winner_reason
