@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
+
 from kernelwright.commands.result import CommandResult, format_command, select_device
 from kernelwright.core.errors import DeviceError
 from kernelwright.core.optimization import Optimization
@@ -21,20 +23,25 @@ def optimize(
 ) -> CommandResult[Optimization]:
     """Writes a file with a faster `ModelNew`; see `kernelwright.compiler.optimize_file` for arguments and errors."""
     from kernelwright.compiler import optimize_file
+    from kernelwright.compiler.stage_times import stage_times
 
     where = select_device(device)
     try:
-        found = optimize_file(
-            problem,
-            out,
-            device=where,
-            baselines=list(baselines),
-            train=train,
-            plan_only=plan_only,
-            budget_s=budget_s,
-        )
+        with stage_times() as times:
+            found = optimize_file(
+                problem,
+                out,
+                device=where,
+                baselines=list(baselines),
+                train=train,
+                plan_only=plan_only,
+                budget_s=budget_s,
+            )
     except DeviceError as error:
         raise DeviceError(error.message, next="--device cpu") from error
+    if found.budget:
+        budget = msgspec.structs.replace(found.budget, stages=times.longest())
+        found = msgspec.structs.replace(found, budget=budget)
     if found.verdict is None:
         return CommandResult(found, next=(format_command("optimize", problem, device=device),))
     verb = "why" if found.verdict.accepted else "verify"

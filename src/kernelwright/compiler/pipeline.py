@@ -20,21 +20,20 @@ from kernelwright.compiler.budget import Budget
 from kernelwright.compiler.compile_pool import CompilePool
 from kernelwright.compiler.module_summary import summarize_modules
 from kernelwright.compiler.planning import RegionPlan, plan_problem
-from kernelwright.compiler.selection import EAGER, ProgramSelector, Variant, explain_choice
+from kernelwright.compiler.selection import EAGER, IN_GRAPH, ProgramSelector, Variant, explain_choice
 from kernelwright.compiler.session import OptimizationSession, untuned
 from kernelwright.compiler.tuning import Tuner
 from kernelwright.core.bench import Bench
 from kernelwright.core.cache import write_atomic
+from kernelwright.core.diagnosis import Diagnosis
 from kernelwright.core.errors import UsageError
 from kernelwright.core.machine import Machine
-from kernelwright.core.diagnosis import Diagnosis
 from kernelwright.core.optimization import (
     DEFAULT_BUDGET_S,
     OWN_KERNELS,
     TORCH,
     TORCH_COMPILE,
     BudgetUse,
-    ModuleOutcome,
     Optimization,
     RegionOutcome,
 )
@@ -269,12 +268,17 @@ def _mark_unused(outcomes: Sequence[RegionOutcome], reason: str) -> tuple[Region
 
 def _why_unused(session: OptimizationSession, chosen: Variant) -> str:
     """Why the file runs the chosen variant of torch and not the regions' kernels."""
-    if any(name.startswith(OWN_KERNELS) for name in session.budget.left_out):
+    if any(map(_is_kernel_variant, session.budget.left_out)):
         return "there was no time to try the whole program with them"
-    failures = (f"{OWN_KERNELS} is not used", f"{OWN_KERNELS}, ", "the kernels are not used")
-    if any(fault.startswith(failures) for fault in session.faults):
+    failed = (fault.partition(" is not used: ")[0] for fault in session.faults)
+    if any(_is_kernel_variant(name) or name.startswith("the kernels are not used") for name in failed):
         return "the whole program failed with them, see the notes"
     return f"the whole program is faster with {chosen.name}"
+
+
+def _is_kernel_variant(name: str) -> bool:
+    """Whether a variant of the whole program runs the kernels; not in a CUDA graph, where they ran without one too."""
+    return name.split(", ")[0] == OWN_KERNELS and IN_GRAPH not in name
 
 
 def _budget_use(budget: Budget) -> BudgetUse | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -21,7 +21,7 @@ class StageTimes:
     """Adds up the seconds of stages: all of the regions together, the others by what precedes a colon or comma."""
 
     def __init__(self) -> None:
-        self._seconds: Counter[str] = Counter()
+        self._seconds: defaultdict[str, float] = defaultdict(float)
         self._name, self._since_s = "starting", wall_s()
 
     def start(self, description: str, limit_s: float | None = None) -> None:
@@ -34,8 +34,8 @@ class StageTimes:
     def longest(self) -> tuple[StageTime, ...]:
         """The stages of at least `MIN_STAGE_S`, the longest first."""
         self.start(self._name)
-        times = [StageTime(name=name, time_s=round(time_s, 2)) for name, time_s in self._seconds.most_common()]
-        return tuple(one for one in times if one.time_s >= MIN_STAGE_S)
+        times = [StageTime(name=name, time_s=round(time_s, 2)) for name, time_s in self._seconds.items()]
+        return tuple(sorted((one for one in times if one.time_s >= MIN_STAGE_S), key=lambda one: -one.time_s))
 
 
 @contextmanager

@@ -75,10 +75,11 @@ class ModuleOutcome(Record, frozen=True, kw_only=True):
     """A module, or equal modules of a repeated stack, without the submodules that are listed themselves.
 
     `name` is a path such as `layers.0-11.mlp`, empty for the program's own operators. `before_us` is the time in the
-    original program and `after_us` that time less what the regions' kernels save, both summed over `num_modules`; None
-    where they are not known. `share` is that of the program's time, `limiter` what bounds the module before.
-    `regions` names the regions with operators of the module, equal ones once; `num_regions` counts the occurrences
-    that lie mostly in it, `num_kernels` those of them that run as kernels. `fallbacks` stay with torch.
+    original program, `after_us` that of the operators left to torch, unchanged, and of the kernels, each timed alone;
+    both are summed over `num_modules`, and None where they are not known. `share` is that of the program's time before,
+    `limiter` what bounds it. `regions` names the regions with operators of the module, equal ones once; `num_regions`
+    counts the occurrences that lie mostly in it, `num_kernels` those of them that run as kernels. `fallbacks` stay with
+    torch.
     """
 
     name: str
