@@ -22,7 +22,7 @@ TORCH_KINDS = ("matrix", "convolution", "attention", "gather")
 
 
 class RegionShare(NamedTuple):
-    """One occurrence of a region, by the part of it that lies in a module.
+    """One occurrence of a region, by the part of it that belongs to a module.
 
     Attributes:
         fraction: of the elements that the operators of the region compute.

@@ -226,7 +226,7 @@ def summarize_optimization(
     """Build the record of an optimised program, without its file and benchmark."""
     notes, plan = [], session.plan
     runs_kernels = chosen.engine == OWN_KERNELS
-    if not runs_kernels and rounds and chosen.name in rounds.timings:
+    if not runs_kernels and rounds and chosen.name in rounds.timings and len(rounds.timings) > 1:
         reason = explain_choice(chosen.name, rounds, session.rejected)
         notes.append(f"the file runs the whole program with {chosen.name}: {reason}")
     if plan and plan.captured.training and runs_kernels:

@@ -78,7 +78,7 @@ class ModuleOutcome(Record, frozen=True, kw_only=True):
     original program, `after_us` that of the operators left to torch, unchanged, and of the kernels, each timed alone;
     both are summed over `num_modules`, and None where they are not known. `share` is that of the program's time before,
     `limiter` what bounds it. `regions` names the regions with operators of the module, equal ones once; `num_regions`
-    counts the occurrences that lie mostly in it, `num_kernels` those of them that run as kernels. `fallbacks` stay with
+    counts the occurrences that are mostly in it, `num_kernels` those of them that run as kernels. `fallbacks` stay with
     torch.
     """
 

@@ -7,15 +7,15 @@ from collections.abc import Sequence
 from kernelwright.core.optimization import ModuleOutcome, Optimization, RegionOutcome
 from kernelwright.core.units import number_text, percent_text, time_text
 from kernelwright.report import format
-from kernelwright.report.optimization import fallback_operator_text, fallback_reason_text, no_kernel_text
+from kernelwright.report.optimization import fallback_operator_text, fallback_reason_text, names_text, no_kernel_text
 
 NOT_TIMED = "not timed"
-MAX_NAMES, MAX_REASONS = 3, 3
+MAX_REASONS = 3
 
 
 def module_name(module: ModuleOutcome, result: Optimization) -> str:
-    """`layers.0-11.mlp x12`; the program's own operators have the name of the program."""
-    name = format.sanitize_line(module.name) or format.sanitize_line(result.problem)
+    """`layers.0-11.mlp x12`; the program's own operators are those of `NAME itself`."""
+    name = format.sanitize_line(module.name or f"{result.problem} itself")
     return name + (f" x{module.num_modules:,}" if module.num_modules > 1 else "")
 
 
@@ -71,9 +71,7 @@ def _limited(texts: list[str], noun: str) -> list[str]:
 
 def _names_text(regions: Sequence[RegionOutcome]) -> str:
     """`region_0, region_1 and 4 more`."""
-    names = [format.sanitize_line(region.name) for region in regions]
-    hidden = len(names) - MAX_NAMES
-    return f"{', '.join(names[:MAX_NAMES])} and {hidden:,} more" if hidden > 1 else ", ".join(names)
+    return names_text([format.sanitize_line(region.name) for region in regions])
 
 
 def module_rows(result: Optimization, limit: int) -> tuple[list[ModuleOutcome], str]:

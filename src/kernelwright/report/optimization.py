@@ -19,6 +19,8 @@ _CPP_FIELDS = {"vector_axis", "inner_vector_axis", "loop_interchange", "parallel
 _TRITON_FIELDS = {"BLOCK_M", "BLOCK_N", "num_warps", "num_stages", "num_splits", "evict_last"}
 
 NO_REGIONS = "no regions to generate kernels for"
+STAYS = " stays with torch: "
+MAX_NAMES = 3
 MAX_REGION_LINES, MAX_LINE_LENGTH = 100, 160
 MAX_SOURCE_BYTES = 300_000
 """Limits that keep a page below 1 MB: a longer region is truncated, of a longer file only the size is shown."""
@@ -201,6 +203,30 @@ def unused_text(result: Optimization) -> str:
     return f"not used: {format.sanitize_line(reason)}" if reason else ""
 
 
+def joined_notes(result: Optimization) -> list[str]:
+    """The notes, with those on regions that stay with torch for one reason joined."""
+    regions: dict[str, list[str]] = {}
+    notes = [format.sanitize_line(note) for note in result.notes]
+    parts = [note.partition(STAYS) for note in notes]
+    for name, stays, reason in parts:
+        if stays:
+            regions.setdefault(reason, []).append(name)
+    texts = []
+    for name, stays, reason in parts:
+        if not stays:
+            texts.append(name)
+        elif name == (names := regions[reason])[0]:
+            verb = STAYS if len(names) == 1 else STAYS.replace("stays", "stay")
+            texts.append(f"{names_text(names)}{verb}{reason}")
+    return texts
+
+
+def names_text(names: list[str]) -> str:
+    """`region_0, region_1, region_2 and 4 more`."""
+    hidden = len(names) - MAX_NAMES
+    return f"{', '.join(names[:MAX_NAMES])} and {hidden:,} more" if hidden > 1 else ", ".join(names)
+
+
 def fits_on_page(source: str) -> bool:
     """Whether a file is short enough to be shown on a page."""
     return len(html.escape(source).encode()) <= MAX_SOURCE_BYTES
@@ -215,25 +241,25 @@ def source_text(result: Optimization) -> str:
 # ---- a plan
 
 
-def plan_rows(result: Optimization, room: int | None) -> list[list[str]]:
+def plan_rows(result: Optimization, space: int | None) -> list[list[str]]:
     """Return the lines of the regions of a plan in program order.
 
     Args:
-        room: lines for all of them, with an empty one after each and one on what is left out; None for no limit. Then
+        space: lines for all of them, with an empty one after each and one on what is left out; None for no limit. Then
             the regions that move the most bytes are kept, the largest even if its text has to be truncated.
     """
     texts = [region.text.splitlines() for region in result.regions]
-    if room is None or sum(len(lines) + 1 for lines in texts) <= room:
+    if space is None or sum(len(lines) + 1 for lines in texts) <= space:
         return texts
-    room -= 1
+    space -= 1
     largest = sorted(
         range(len(texts)), key=lambda i: -result.regions[i].bytes_moved * result.regions[i].num_occurrences
     )
     kept: dict[int, list[str]] = {}
     for i in largest:
-        if len(texts[i]) + 1 <= room:
+        if len(texts[i]) + 1 <= space:
             kept[i] = texts[i]
         elif not kept:
-            kept[i] = [*texts[i][: room - 2], f"  and {len(texts[i]) - room + 2:,} more lines; --show all for all"]
-        room -= len(kept.get(i, ())) + (i in kept)
+            kept[i] = [*texts[i][: space - 2], f"  and {len(texts[i]) - space + 2:,} more lines; --show all for all"]
+        space -= len(kept.get(i, ())) + (i in kept)
     return [kept[i] for i in sorted(kept)]

@@ -81,7 +81,7 @@ def budget_text(budget: BudgetUse) -> str:
 
 
 def _why_unchanged(result: Optimization) -> str:
-    """Nothing was faster; honest about what was not tried."""
+    """Nothing was faster, or nothing of what was tried within the budget."""
     if result.budget and result.budget.left_out:
         left_out = ", ".join(map(format.sanitize_line, result.budget.left_out))
         return f"nothing that was tried in {result.budget.total_s:.0f} s was faster (not tried: {left_out})"

@@ -13,7 +13,7 @@ from kernelwright.report.terminal.console import TerminalWriter
 from kernelwright.report.terminal.diagnosis import write_summary
 
 MAX_REGIONS, MAX_FALLBACKS, MAX_MODULES = 8, 6, 16
-MAX_VERDICT_NOTES, MAX_NOTES, MAX_NOTE_LENGTH = 4, 6, 300
+MAX_NOTES, MAX_NOTE_LENGTH = 6, 300
 TIMES = ("before", "predicted", "after", "x floor")
 HOW_TO_SEE_ALL = "--html FILE or --json for all"
 
@@ -23,11 +23,11 @@ def write(result: Optimization, writer: TerminalWriter) -> None:
     if result.verdict is None:
         return _plan(result, writer)
     head, tail = partial(_head, result, writer), partial(_tail, result, writer)
-    room = None
+    space = None
     if writer.max_lines:
-        room = writer.max_lines - writer.count_lines(head) - writer.count_lines(tail)
+        space = writer.max_lines - writer.count_lines(head) - writer.count_lines(tail)
     head()
-    _parts(result, writer, room)
+    _parts(result, writer, space)
     tail()
     return None
 
@@ -46,31 +46,29 @@ def _tail(result: Optimization, writer: TerminalWriter) -> None:
     verdict.write(result.verdict, writer)
     if result.bench:
         bench.write(result.bench, writer)
-    for note in result.notes[:MAX_NOTES]:
-        line = format.sanitize_line(note)
-        writer.print_paragraph(line if len(line) <= MAX_NOTE_LENGTH else f"{line[:MAX_NOTE_LENGTH]} ...", 0, "dim")
-    if len(result.notes) > MAX_NOTES:
-        writer.print_line((f"and {number_text(len(result.notes) - MAX_NOTES, 'more note')}; --json for all", "dim"))
+    notes = optimization.joined_notes(result)
+    for note in notes[:MAX_NOTES]:
+        writer.print_paragraph(note if len(note) <= MAX_NOTE_LENGTH else f"{note[:MAX_NOTE_LENGTH]} ...", 0, "dim")
+    if len(notes) > MAX_NOTES:
+        writer.print_line((f"and {number_text(len(notes) - MAX_NOTES, 'more note')}; --json for all", "dim"))
     if result.budget:
         writer.print_paragraph(optimization_headline.budget_text(result.budget), 0, "dim")
     if result.output_file:
         writer.print_line(f"wrote {format.sanitize_line(result.output_file)}")
 
 
-def _parts(result: Optimization, writer: TerminalWriter, room: int | None) -> None:
-    """The modules, or the regions of a program with one module; as many as there is room for."""
-    if not result.regions and not result.modules:
-        return writer.print_line("  ", optimization.NO_REGIONS)
+def _parts(result: Optimization, writer: TerminalWriter, space: int | None) -> None:
+    """The modules, or the regions of a program with one module; as many as there is space for."""
     if len(result.modules) > 1:
-        limit = MAX_MODULES if room is not None else len(result.modules)
-        return _largest(partial(_modules, result, writer), writer, limit, room)
-    limit = MAX_REGIONS if room is not None else len(result.regions)
-    return _largest(partial(_regions, result, writer), writer, limit, room)
+        limit = MAX_MODULES if space is not None else len(result.modules)
+        return _largest(partial(_modules, result, writer), writer, limit, space)
+    limit = MAX_REGIONS if space is not None else len(result.regions)
+    return _largest(partial(_regions, result, writer), writer, limit, space)
 
 
-def _largest(write: Callable[[int], None], writer: TerminalWriter, limit: int, room: int | None) -> None:
+def _largest(write: Callable[[int], None], writer: TerminalWriter, limit: int, space: int | None) -> None:
     """Write as many rows as fit, at least one."""
-    while room is not None and limit > 1 and writer.count_lines(partial(write, limit)) > room:
+    while space is not None and limit > 1 and writer.count_lines(partial(write, limit)) > space:
         limit -= 1
     write(limit)
 
@@ -177,15 +175,15 @@ def _fallbacks(result: Optimization, writer: TerminalWriter) -> None:
 
 
 def _plan(result: Optimization, writer: TerminalWriter) -> None:
-    """Write the regions as text, as all backends receive them: all, or the largest that there is room for."""
-    room = None
+    """Write the regions as text, as all backends receive them: all, or the largest that there is space for."""
+    space = None
     if writer.max_lines:
-        room = writer.max_lines - writer.count_lines(partial(_fallbacks, result, writer))
-    shown = optimization.plan_rows(result, room)
+        space = writer.max_lines - writer.count_lines(partial(_fallbacks, result, writer))
+    shown = optimization.plan_rows(result, space)
     for lines in shown:
         for line in lines:
             writer.print_line(line)
         writer.print_line()
     if num_hidden := len(result.regions) - len(shown):
-        writer.print_line("  ", (f"and {number_text(num_hidden, 'smaller region')}; --show all for all", "dim"))
+        writer.print_line("  ", (f"and {number_text(num_hidden, 'more region')}; --show all for all", "dim"))
     _fallbacks(result, writer)
