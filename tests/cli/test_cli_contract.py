@@ -166,7 +166,7 @@ def test_a_plan_writes_nothing(kw):
 @pytest.mark.parametrize("show", ["regions", "all"])
 def test_a_plan_is_shown_as_text(kw, show):
     answer = kw("optimize", SMALL, "--show", show)
-    assert (answer.code, "relu" in answer.stdout) == (0, True)
+    assert (answer.code, "relu" in answer.out) == (0, True)
 
 
 def test_a_wrong_option_leaves_no_file(kw, tmp_path):
