@@ -233,6 +233,7 @@ def test_kernels_that_are_not_used_are_marked():
     reason = "not used: the whole program is faster with torch.compile"
     assert f"a kernel is the fastest in 33 of 35 regions, {reason}" in said
     assert said.count(f"8 warps; {reason}") == 1
+    assert f"kernels {reason}" in said
     assert "not used" not in shown(samples.WHOLE_MODEL)
 
 
