@@ -163,6 +163,12 @@ def test_a_plan_writes_nothing(kw):
     assert sorted(PROGRAMS.iterdir()) == before
 
 
+@pytest.mark.parametrize("show", ["regions", "all"])
+def test_a_plan_is_shown_as_text(kw, show):
+    answer = kw("optimize", SMALL, "--show", show)
+    assert (answer.code, "relu" in answer.out) == (0, True)
+
+
 def test_a_wrong_option_leaves_no_file(kw, tmp_path):
     answer = kw("optimize", SMALL, "--baseline", "magic", "--out", tmp_path / "faster.py", "--json")
     assert (answer.code, answer.document["error"]["code"]) == (2, "usage")

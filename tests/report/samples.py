@@ -14,7 +14,15 @@ from kernelwright.core.fast_p import compute_fast_p_curve
 from kernelwright.core.ladder import LadderRun, RungOutcome, SizeTiming
 from kernelwright.core.machine import Machine, MemoryLevel, Spec
 from kernelwright.core.machine_code import CodeChange, CodeDifference, Instruction, Loop, MachineCode, Occupancy, Spills
-from kernelwright.core.optimization import Attempt, FallbackOperator, Optimization, RegionOutcome
+from kernelwright.core.optimization import (
+    Attempt,
+    BudgetUse,
+    FallbackOperator,
+    ModuleOutcome,
+    Optimization,
+    RegionOutcome,
+    StageTime,
+)
 from kernelwright.core.suite_run import CaseOutcome, SuiteRun
 from kernelwright.core.throughput import Throughput
 from kernelwright.core.timing import Conditions, Timing
@@ -450,6 +458,8 @@ OPTIMIZED = Optimization(
     ),
     fallbacks=(),
     output_file="examples/add_scale_bias_relu_optimized.py",
+    engine="kernels",
+    num_kernels=1,
     source='"""Kernels."""\n\nimport torch\n\n\nclass ModelNew(torch.nn.Module):\n    less = 1 < 2 and "a" != \'b\'\n',
     verdict=ACCEPTED,
     bench=BENCH,
@@ -504,6 +514,8 @@ DECODER = Optimization(
         *(FallbackOperator(operator=f"aten.op_{at}.default", reason="a tensor without elements") for at in range(8)),
     ),
     output_file="decoder_optimized.py",
+    engine="kernels",
+    num_kernels=10,
     source="import torch\n",
     verdict=msgspec.structs.replace(ACCEPTED, problem="decoder", candidate="decoder_optimized.py", device="cuda"),
     bench=None,
@@ -519,8 +531,49 @@ NOTHING = msgspec.structs.replace(
     ),
     diagnosis=None,
     bench=None,
+    engine="torch",
+    num_kernels=0,
 )
-PLAN = msgspec.structs.replace(OPTIMIZED, verdict=None, bench=None, diagnosis=None, output_file="", source="")
+PLAN = msgspec.structs.replace(
+    OPTIMIZED, verdict=None, bench=None, diagnosis=None, output_file="", source="", engine="", num_kernels=0
+)
+_LINEAR = FallbackOperator(operator="aten.linear.default", reason="aten.linear.default is a matrix product", count=36)
+WHOLE_MODEL = msgspec.structs.replace(
+    DECODER,
+    options=("channels-last",),
+    bench=BENCH,
+    modules=(
+        ModuleOutcome(
+            name="layers.0-11.mlp", num_modules=12, before_us=6260.0, after_us=4360.0, share=0.43, limiter="memory",
+            regions=("region_0", "region_1"), num_regions=12, num_kernels=12, fallbacks=(_LINEAR,),
+        ),
+        ModuleOutcome(name="", before_us=300.0, after_us=None, share=0.02, regions=("region_0",)),
+        *(
+            ModuleOutcome(
+                name=f"stages.{at}.blocks.0-3.attention.relative_position_bias", num_modules=4, regions=("region_2",),
+                num_regions=4, fallbacks=(_LINEAR, *DECODER.fallbacks[1:]),
+            )
+            for at in range(60)
+        ),
+    ),
+    budget=BudgetUse(
+        total_s=60.0, spent_s=71.4, left_out=("kernels of 3 of 12 regions",),
+        stages=(StageTime(name="tuning the regions", time_s=40.0), StageTime(name="checking", time_s=31.4)),
+    ),
+    notes=tuple(f"region_{at} stays with torch: there was not enough time" for at in range(40)),
+)  # fmt: skip
+UNUSED = msgspec.structs.replace(
+    WHOLE_MODEL,
+    engine="torch.compile",
+    num_kernels=0,
+    regions=tuple(
+        msgspec.structs.replace(one, not_used="the whole program is faster with torch.compile")
+        if one.has_kernel
+        else one
+        for one in DECODER.regions
+    ),
+)
+UNCHANGED = msgspec.structs.replace(OPTIMIZED, engine="torch", num_kernels=0)
 
 HOSTILE = '<script>alert("x")</script>\x1b[31m\n& co'
 
@@ -727,6 +780,9 @@ EVERY = {
     "broken": BROKEN,
     "nothing": NOTHING,
     "plan": PLAN,
+    "whole model": WHOLE_MODEL,
+    "unused": UNUSED,
+    "unchanged": UNCHANGED,
 }
 
 _CLOSED = {"regime", "kind", "device", "provenance", "verdict", "clock", "cache", "code"}

@@ -17,7 +17,7 @@ from kernelwright.core.diagnosis import Diagnosis
 from kernelwright.core.document import build_document, decode, encode
 from kernelwright.core.machine import Machine, MemoryLevel
 from kernelwright.core.work import Work
-from kernelwright.report import charts, optimization, render_fragment, render_page
+from kernelwright.report import charts, render_fragment, render_page
 from kernelwright.report.axes import LinearScale, LogScale, padded_range
 from kernelwright.report.drawing import jinja_environment, join_units
 from kernelwright.report.roofline import count_unplaced_operators, render_roofline
@@ -209,34 +209,36 @@ def shown(record) -> str:
     return Outline(render_page(record)).text.partition("JSON document")[0]
 
 
-def test_optimize_is_headed_by_what_it_waited_on_its_kernels_and_their_worth():
-    head = "FASTER was memory-bound; the only region uses a generated kernel; FASTER than eager, 2.56x [2.53, 2.59]; "
-    assert head + "FASTER than torch.compile, 1.04x [1.02, 1.06]" in shown(samples.OPTIMIZED)
-    assert "accepted was overhead-bound; 33 of 35 regions use generated kernels, 1 uses torch.compile" in shown(
-        samples.DECODER
+def test_optimize_is_headed_by_what_the_file_does_and_its_worth():
+    head = "FASTER add_scale_bias_relu_optimized.py runs 1 kernel (C++) in the only region: 39.6 ms, "
+    assert head + "2.56x eager [2.53, 2.59], 1.04x torch.compile [1.02, 1.06]" in shown(samples.OPTIMIZED)
+    assert "rejected add_scale_bias_relu_optimized.py is rejected: inaccurate: 4,100 times" in shown(samples.BROKEN)
+    assert "accepted add_scale_bias_relu_optimized.py is the original program: nothing was faster" in shown(
+        samples.NOTHING
     )
-    assert "rejected inaccurate: 4,100 times" in shown(samples.BROKEN)
-    assert "accepted no regions to generate kernels for; as accurate as" in shown(samples.NOTHING)
     assert "plan 1 region to generate kernels for; nothing was generated" in shown(samples.PLAN)
 
 
-@pytest.mark.parametrize(
-    ("winners", "said"),
-    [
-        (("kernel",), "the only region uses a generated kernel"),
-        (("torch",), "the only region falls back to torch"),
-        (("torch.compile",), "the only region falls back to torch.compile"),
-        (("kernel", "kernel"), "all 2 regions use generated kernels"),
-        (("torch", "torch"), "all 2 regions fall back to torch"),
-        (("torch.compile", "torch"), "none of 2 regions uses a generated kernel, 1 uses torch.compile"),
-        (("kernel", "torch"), "1 of 2 regions uses a generated kernel"),
-        ((), "no regions to generate kernels for"),
-    ],
-)
-def test_optimize_counts_kernels(winners, said):
-    kernel = samples.OPTIMIZED.regions[0]
-    regions = tuple(kernel if winner == "kernel" else replace(kernel, winner=winner) for winner in winners)
-    assert optimization.kernels_text(replace(samples.OPTIMIZED, regions=regions)) == said
+def test_the_modules_are_a_table_and_the_regions_are_folded():
+    said, markup = shown(samples.WHOLE_MODEL), render_page(samples.WHOLE_MODEL)
+    assert "mlp x12 kernels in 12 of 12 regions (region_0)" in said
+    assert "and 152 smaller modules" in said
+    assert "<details>\n<summary>before, predicted and after</summary>" in markup
+    assert "Modules" not in shown(samples.DECODER)
+    assert "<details open>\n<summary>before, predicted and after</summary>" in render_page(samples.DECODER)
+
+
+def test_kernels_that_are_not_used_are_marked():
+    said = shown(samples.UNUSED)
+    reason = "not used: the whole program is faster with torch.compile"
+    assert f"a kernel is the fastest in 33 of 35 regions, {reason}" in said
+    assert said.count(f"8 warps; {reason}") == 1
+    assert f"kernels {reason}" in said
+    assert "not used" not in shown(samples.WHOLE_MODEL)
+
+
+def test_the_page_shows_what_the_budget_went_into():
+    assert "71 s of a budget of 60 s: tuning the regions 40 s, checking 31 s" in shown(samples.WHOLE_MODEL)
 
 
 def test_optimize_shows_every_attempt_the_fastest_first_and_marks_the_winner():
@@ -293,7 +295,7 @@ def test_a_long_file_and_many_long_regions_leave_the_page_small():
 
 
 def test_a_notebook_draws_an_optimization():
-    assert "the only region uses a generated kernel" in str(samples.OPTIMIZED._repr_html_())
+    assert "runs 1 kernel (C++) in the only region" in str(samples.OPTIMIZED._repr_html_())
     assert "details" not in {tag for tag, _ in Outline(render_fragment(samples.OPTIMIZED)).tags}
 
 

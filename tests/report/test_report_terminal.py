@@ -214,14 +214,17 @@ def test_the_terminal_does_not_pay_for_pages():
 # ---- kw optimize
 
 
-def test_optimize_reads_head_regime_regions_verdict_bench_file():
-    lines = render_text(samples.OPTIMIZED, 132).splitlines()
-    assert lines[0] == f"add_scale_bias_relu{' ' * 10}float32, 64 M elements, on AMD EPYC 9R14 (2 threads)"
+def test_optimize_reads_headline_regime_regions_verdict_bench_file():
+    lines = render_text(samples.OPTIMIZED, 160).splitlines()
+    assert lines[0].startswith(
+        "add_scale_bias_relu_optimized.py runs 1 kernel (C++) in the only region: 39.6 ms, 2.56x"
+    )
+    assert lines[1] == "add_scale_bias_relu: float32, 64 M elements, on AMD EPYC 9R14 (2 threads)"
     assert lines[2].startswith("  memory-bound: it moves 2.7 GB")
-    assert lines[4].split() == ["region", "computation", "before", "predicted", "after", "x", "floor"]
-    assert lines[5].split("   ")[-1] == "1.07x"
-    assert lines[6] == "    winner: C++, vectors along i0, all threads, non-temporal stores"
-    assert lines[8].startswith("accepted   as accurate as the reference")
+    assert lines[4].split() == ["region", "computation", "before", "predicted", "after", "x", "floor", "winner"]
+    assert "1.07x" in lines[5]
+    assert lines[5].endswith("   C++, vectors along i0, all threads, non-temporal stores")
+    assert lines[7].startswith("accepted   as accurate as the reference")
     assert any(line.startswith("FASTER than eager") for line in lines)
     assert lines[-1] == "wrote examples/add_scale_bias_relu_optimized.py"
 
@@ -233,31 +236,86 @@ def test_optimize_names_the_rewrites():
     assert "rewrites" not in render_text(samples.OPTIMIZED, 100)
 
 
-def test_the_words_leave_the_rows_when_there_is_no_room():
+def test_the_texts_leave_the_rows_where_these_are_too_wide():
     wide, narrow = (render_text(samples.DECODER, width).splitlines() for width in (160, 80))
     assert wide[4].rstrip().endswith("x floor   winner")
     assert wide[5].endswith("1.38x     Triton, tiles of 1 x 4096, 8 warps")
-    assert narrow[6].split() == ["region", "before", "predicted", "after", "x", "floor"]
-    assert narrow[7].startswith("  region_0 x24  31.0 us")
-    assert narrow[8] == "    pow, mean, add, rsqrt, mul, mul; 512 rows of 4,096"
-    assert narrow[9] == "    winner: Triton, tiles of 1 x 4096, 8 warps"
+    assert narrow[7].split() == ["region", "before", "predicted", "after", "x", "floor"]
+    assert narrow[8].startswith("  region_0 x24  31.0 us")
+    assert narrow[9] == "    pow, mean, add, rsqrt, mul, mul; 512 rows of 4,096"
+    assert narrow[10] == "    winner: Triton, tiles of 1 x 4096, 8 warps"
 
 
-def test_eight_regions_and_why_the_others_were_left():
+def test_the_regions_with_the_largest_gains_and_why_the_others_were_left():
     said = render_text(samples.DECODER, 160)
     assert sum(line.startswith("  region_") and "x  " in line for line in said.splitlines()) == 8
     assert "and 4 more with smaller gains" in said
-    assert "region_1: no kernel, already at 1.05x its floor" in said
     assert "region_2: torch.compile, 1.04x faster than the next, Triton, tiles of 4 x 512, 2 warps" in said
     assert "fallback operator linear (7 times): not pointwise, a reduction or a view" in said
     assert "and 3 more fallback operators" in said
+
+
+@pytest.mark.parametrize("width", [80, 132, 160])
+@pytest.mark.parametrize("name", ["optimized", "decoder", "broken", "nothing", "whole model", "unused", "unchanged"])
+def test_every_optimization_has_at_most_38_lines(name, width):
+    assert len(render_text(samples.EVERY[name], width).splitlines()) <= 38
+
+
+def test_a_whole_model_is_a_table_of_modules():
+    said = render_text(samples.WHOLE_MODEL, 132)
+    assert "layers.0-11.mlp x12" in said
+    assert "kernels in 12 of 12 regions (region_0); region_1: no kernel, already at 1.05x its floor; torch: " in said
+    assert "smaller modules; --html FILE or --json for all" in said
+    assert "region_0, region_1, region_2 and 37 more stay with torch: there was not enough time" in said
+    assert "71 s of a budget of 60 s: tuning the regions 40 s, checking 31 s" in said
+
+
+def test_everything_is_shown_where_that_is_wanted():
+    console = Console(width=132, record=True, file=io.StringIO())
+    show(samples.WHOLE_MODEL, console, full=True)
+    said = console.export_text()
+    assert said.count("relative_position_bias x4") == 60
+    assert "smaller modules" not in said
+
+
+@pytest.mark.parametrize("name", ["unused", "whole model"])
+def test_kernels_that_lost_to_the_whole_program_are_marked(name):
+    said = render_text(samples.EVERY[name], 132)
+    marked = "kernels not used: the whole program is faster with torch.compile" in said
+    assert marked == (name == "unused")
+
+
+def test_regions_without_modules_are_marked_too():
+    said = render_text(replace(samples.UNUSED, modules=()), 160)
+    assert "region_0 x24: Triton, tiles of 1 x 4096, 8 warps; not used: the whole program is faster with" in said
+
+
+def test_a_region_that_was_not_tuned_is_not_timed():
+    untuned = replace(samples.OPTIMIZED.regions[0], before_us=0.0, predicted_us=0.0, after_us=0.0, winner="torch")
+    assert "region_0  not timed" in render_text(replace(samples.OPTIMIZED, regions=(untuned,)), 80)
 
 
 def test_a_plan_is_the_text_of_its_regions():
     assert render_text(samples.PLAN, 100) == samples.PLAN.regions[0].text
 
 
-def test_a_program_without_regions_says_so():
+def test_a_long_plan_shows_the_largest_regions():
+    region = samples.PLAN.regions[0]
+    regions = tuple(replace(region, bytes_moved=at, text=f"region_{at}:\n  one\n  two") for at in range(40))
+    lines = render_text(replace(samples.PLAN, regions=regions), 100).splitlines()
+    assert len(lines) <= 38
+    assert [line for line in lines if line.startswith("region_")] == [f"region_{at}:" for at in range(31, 40)]
+    assert lines[-1] == "  and 31 more regions; --show all for all"
+
+
+def test_a_region_that_is_too_long_for_a_plan_is_truncated():
+    long = replace(samples.PLAN.regions[0], text="\n".join(f"line {at}" for at in range(100)))
+    lines = render_text(replace(samples.PLAN, regions=(long,)), 100).splitlines()
+    assert len(lines) <= 38
+    assert "more lines; --show all for all" in lines[-1]
+
+
+def test_a_program_without_regions_is_described_by_its_operators():
     said = render_text(samples.NOTHING, 100)
     assert "  no regions to generate kernels for" in said
     assert "fallback operator mm: not pointwise" in said

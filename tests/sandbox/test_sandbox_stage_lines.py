@@ -43,6 +43,14 @@ def test_each_major_stage_has_a_line_with_the_elapsed_time():
     assert log.text == ["[  2 s] starting", "[ 12 s] region_0: choice 3 of 12", "[ 12 s] region_1: choice 1 of 12"]
 
 
+def test_a_budget_is_shown_next_to_the_elapsed_time():
+    log = Log()
+    log.lines = StageLines(log, lambda: log.now, budget_s=10.0)
+    log.wait(12)
+    log.lines.stage("region_0: choice 3 of 12")
+    assert log.text == ["[  2 s of 10 s] starting", "[ 12 s of 10 s] region_0: choice 3 of 12"]
+
+
 def test_within_a_stage_lines_are_at_least_two_seconds_apart_and_the_last_one_is_not_lost():
     log = Log()
     for number in range(100):

@@ -11,7 +11,7 @@ from kernelwright import commands
 from kernelwright.cli.options import DebugOption, DeviceOption, HtmlOption, JsonOption
 from kernelwright.cli.runner import OutputOptions, run_command
 from kernelwright.core.errors import UsageError
-from kernelwright.core.optimization import Optimization
+from kernelwright.core.optimization import DEFAULT_BUDGET_S, Optimization
 
 
 def optimize(
@@ -36,7 +36,11 @@ def optimize(
     train: Annotated[bool, typer.Option("--train", help="Also generate the backward pass.")] = False,
     show: Annotated[
         str | None,
-        typer.Option("--show", help="Stop at the plan and show which regions would become kernels.", metavar="regions"),
+        typer.Option(
+            "--show",
+            help="Stop at the plan and show which regions would become kernels: the largest, or all.",
+            metavar="regions|all",
+        ),
     ] = None,
     without: Annotated[
         list[str] | None,
@@ -57,8 +61,9 @@ def optimize(
 
     Example: kw optimize examples/add_scale_bias_relu.py --html optimized.html
     """
-    if show not in (None, "regions"):
-        raise UsageError(f"--show {show!r}: there is only regions", next="--show regions")
+    if show not in (None, "regions", "all"):
+        raise UsageError(f"--show {show!r}: there are regions and all", next="--show regions")
+    shown_budget_s = budget or DEFAULT_BUDGET_S.get(device, DEFAULT_BUDGET_S["cpu"])
     command = partial(
         commands.optimize,
         problem,
@@ -66,9 +71,10 @@ def optimize(
         device=device,
         baselines=baseline.split(","),
         train=train,
-        plan_only=show == "regions",
+        plan_only=show is not None,
         budget_s=budget,
         without=without or (),
         rewrite_degenerate=rewrite_degenerate,
     )
-    return run_command("optimize", command, Optimization, OutputOptions(json, html, debug))
+    output = OutputOptions(json, html, debug, full=show == "all", budget_s=None if show else shown_budget_s)
+    return run_command("optimize", command, Optimization, output)

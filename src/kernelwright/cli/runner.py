@@ -25,11 +25,16 @@ EXIT_INTERRUPTED = 130
 
 @dataclass(frozen=True)
 class OutputOptions:
-    """The options `--json`, `--html` and `--debug` of every verb."""
+    """The options `--json`, `--html` and `--debug` of every verb.
+
+    `full` shows every part of a long report, `budget_s` is the time budget that the progress is shown against.
+    """
 
     json: bool = False
     html: str | None = None
     debug: bool = False
+    full: bool = False
+    budget_s: float | None = None
 
 
 def run_command(
@@ -59,7 +64,7 @@ def run_command(
     else:
         from kernelwright.report.terminal import show
 
-        show(found)  # type: ignore[arg-type]
+        show(found, full=options.full)  # type: ignore[arg-type]
         if options.html:
             print(f"\nwrote {options.html}")
     return 1 if status == "finding" else 0
@@ -86,7 +91,7 @@ def _pack(command: Callable[[], CommandResult[T]]) -> bytes:
 def _run_supervised(command: Callable[[], CommandResult[T]], options: OutputOptions) -> bytes:
     from kernelwright.sandbox import run_supervised
 
-    with _Progress() as progress:
+    with _Progress(options.budget_s) as progress:
         return run_supervised(
             partial(_pack, command),
             on_stage=progress.stage,
@@ -102,27 +107,37 @@ def _can_redraw() -> bool:
 class _Progress:
     """The current stage on stderr: a status line on a terminal, else one line per stage."""
 
-    def __enter__(self) -> _Progress:
-        from kernelwright.sandbox import StageLines
+    def __init__(self, budget_s: float | None = None) -> None:
+        self._budget_s = budget_s
 
-        self._status = None
-        self._lines = None if _can_redraw() else StageLines(sys.stderr)
+    def __enter__(self) -> _Progress:
+        from kernelwright.sandbox import ElapsedTime, StageLines
+
+        self._status, self._what = None, ""
+        self._elapsed = ElapsedTime(self._budget_s)
+        self._lines = None if _can_redraw() else StageLines(sys.stderr, budget_s=self._budget_s)
         return self
 
     def stage(self, what: str) -> None:
+        self._what = what
         if self._lines:
             self._lines.stage(what)
         elif self._status:
-            self._status.update(what)
+            self._status.update(self._text())
         else:  # started only now: its thread must not exist when the child is forked
             from rich.console import Console
 
-            self._status = Console(stderr=True).status(what)
+            self._status = Console(stderr=True).status(self._text())
             self._status.start()
 
     def tick(self) -> None:
         if self._lines:
             self._lines.tick()
+        elif self._status and self._budget_s:
+            self._status.update(self._text())
+
+    def _text(self) -> str:
+        return f"{self._elapsed.text.strip()}  {self._what}" if self._budget_s else self._what
 
     def __exit__(self, *_: object) -> None:
         if self._status:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
+
 from kernelwright.commands.result import CommandResult, format_command, select_device
 from kernelwright.core.errors import DeviceError
 from kernelwright.core.optimization import Optimization
@@ -31,22 +33,27 @@ def optimize(
     """
     from kernelwright.compiler import optimize_file
     from kernelwright.compiler.rewrites.registry import select_disabled
+    from kernelwright.compiler.stage_times import stage_times
 
     disabled = select_disabled(without, rewrite_degenerate)
     where = select_device(device)
     try:
-        found = optimize_file(
-            problem,
-            out,
-            device=where,
-            baselines=list(baselines),
-            train=train,
-            plan_only=plan_only,
-            budget_s=budget_s,
-            disabled=disabled,
-        )
+        with stage_times() as times:
+            found = optimize_file(
+                problem,
+                out,
+                device=where,
+                baselines=list(baselines),
+                train=train,
+                plan_only=plan_only,
+                budget_s=budget_s,
+                disabled=disabled,
+            )
     except DeviceError as error:
         raise DeviceError(error.message, next="--device cpu") from error
+    if found.budget:
+        budget = msgspec.structs.replace(found.budget, stages=times.longest())
+        found = msgspec.structs.replace(found, budget=budget)
     if found.verdict is None:
         return CommandResult(found, next=(format_command("optimize", problem, device=device),))
     verb = "why" if found.verdict.accepted else "verify"

@@ -11,8 +11,6 @@ from typing import Any
 
 from kernelwright.measure.clock import wall_s
 
-DEFAULT_S = {"cpu": 90.0, "cuda": 60.0}
-
 
 class OutOfTime(BaseException):
     """A step took longer than its limit. Not an Exception, so that the interrupted code does not handle it."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import tempfile
 import warnings
 from collections.abc import Sequence, Set
@@ -15,18 +16,28 @@ import torch
 from kernelwright.benchmark.bench import summarize_rounds
 from kernelwright.benchmark.variants import require_baselines
 from kernelwright.compiler.backends import backend_for
-from kernelwright.compiler.budget import DEFAULT_S, Budget
+from kernelwright.compiler.budget import Budget
 from kernelwright.compiler.compile_pool import CompilePool
+from kernelwright.compiler.module_summary import summarize_modules
 from kernelwright.compiler.planning import RegionPlan, plan_problem
 from kernelwright.compiler.rewrites.registry import OFF_BY_DEFAULT
-from kernelwright.compiler.selection import EAGER, ProgramSelector, Variant, explain_choice
+from kernelwright.compiler.selection import EAGER, IN_GRAPH, ProgramSelector, Variant, explain_choice
 from kernelwright.compiler.session import OptimizationSession, untuned
 from kernelwright.compiler.tuning import Tuner
 from kernelwright.core.bench import Bench
 from kernelwright.core.cache import write_atomic
+from kernelwright.core.diagnosis import Diagnosis
 from kernelwright.core.errors import UsageError
 from kernelwright.core.machine import Machine
-from kernelwright.core.optimization import OWN_KERNELS, TORCH, TORCH_COMPILE, Optimization
+from kernelwright.core.optimization import (
+    DEFAULT_BUDGET_S,
+    OWN_KERNELS,
+    TORCH,
+    TORCH_COMPILE,
+    BudgetUse,
+    Optimization,
+    RegionOutcome,
+)
 from kernelwright.core.paths import require_writable
 from kernelwright.core.verdict import Verdict
 from kernelwright.diagnosis.run_once import run_once
@@ -72,7 +83,7 @@ def optimize_file(
         ProblemError: with `plan_only`, the program cannot be captured.
         UsageError: `out` would overwrite the problem, or cannot be written.
     """
-    budget = Budget(budget_s or DEFAULT_S[device])
+    budget = Budget(budget_s or DEFAULT_BUDGET_S[device])
     require_baselines(baselines)
     path = Path(out or _default_path(target))
     if path.exists() and path.resolve() == Path(target.partition(":")[0]).resolve():
@@ -104,8 +115,8 @@ def optimize_file(
     verdict = msgspec.structs.replace(verdict, candidate=str(path))
     timed = rounds and verdict.accepted and chosen.name in rounds.timings
     bench = bench_of(session, rounds, chosen, verdict, work) if rounds and timed else None
-    record = summarize_optimization(session, source, verdict, chosen, rounds)
-    return msgspec.structs.replace(record, diagnosis=diagnosis, output_file=str(path), bench=bench)
+    record = summarize_optimization(session, source, verdict, chosen, rounds, diagnosis)
+    return msgspec.structs.replace(record, output_file=str(path), bench=bench)
 
 
 def optimize_session(
@@ -214,39 +225,72 @@ def summarize_optimization(
     verdict: Verdict,
     chosen: Variant,
     rounds: InterleavedTimings | None,
+    diagnosis: Diagnosis | None = None,
 ) -> Optimization:
-    """Build the record of an optimised program, without its diagnosis, file and benchmark."""
+    """Build the record of an optimised program, without its file and benchmark."""
     notes, plan = [], session.plan
-    alone = chosen.name if chosen.engine != OWN_KERNELS else ""
-    if alone and rounds and chosen.name in rounds.timings:
+    runs_kernels = chosen.engine == OWN_KERNELS
+    if not runs_kernels and rounds and chosen.name in rounds.timings and len(rounds.timings) > 1:
         reason = explain_choice(chosen.name, rounds, session.rejected)
         notes.append(f"the file runs the whole program with {chosen.name}: {reason}")
-    if plan and plan.captured.training and chosen.engine == OWN_KERNELS:
+    if plan and plan.captured.training and runs_kernels:
         modes = {"train" if mode else "eval" for mode in plan.captured.training}
         notes.append(
             f"the kernels run with the modules in {' and '.join(sorted(modes))} mode, as at capture; otherwise the "
             f"original program runs"
         )
-    if chosen.engine == OWN_KERNELS and chosen.name != OWN_KERNELS:
+    if runs_kernels and chosen.options:
         notes.append(f"the file runs {chosen.name}")
     if session.budget.left_out:
         notes.append(
             f"not tried within the budget of {session.budget.total_s:.0f} s: {', '.join(session.budget.left_out)}"
         )
+    outcomes = session.outcomes()
     return Optimization(
         problem=session.problem.name,
         machine=session.tuner.machine,
-        diagnosis=None,
-        regions=session.outcomes(),
+        diagnosis=diagnosis,
+        regions=outcomes if runs_kernels else _mark_unused(outcomes, _why_unused(session, chosen)),
         fallbacks=plan.fallbacks if plan else (),
         output_file="",
         source=source,
         verdict=verdict,
         bench=None,
-        whole_program_winner=alone,
+        engine=chosen.engine,
+        options=chosen.options,
+        num_kernels=sum(outcome.has_kernel for outcome in outcomes) if runs_kernels else 0,
+        modules=summarize_modules(plan, outcomes, diagnosis, runs_kernels=runs_kernels) if plan else (),
+        budget=_budget_use(session.budget),
         notes=(*notes, *session.faults, *session.tuner.notes()),
         rewrites=plan.captured.rewrites if plan else (),
     )
+
+
+def _mark_unused(outcomes: Sequence[RegionOutcome], reason: str) -> tuple[RegionOutcome, ...]:
+    """The outcomes, with the reason why the file does not run the kernels that won."""
+    return tuple(msgspec.structs.replace(one, not_used=reason) if one.has_kernel else one for one in outcomes)
+
+
+def _why_unused(session: OptimizationSession, chosen: Variant) -> str:
+    """Why the file runs the chosen variant of torch and not the regions' kernels."""
+    if any(map(_is_kernel_variant, session.budget.left_out)):
+        return "there was no time to try the whole program with them"
+    failed = (fault.partition(" is not used: ")[0] for fault in session.faults)
+    if any(_is_kernel_variant(name) or name.startswith("the kernels are not used") for name in failed):
+        return "the whole program failed with them, see the notes"
+    return f"the whole program is faster with {chosen.name}"
+
+
+def _is_kernel_variant(name: str) -> bool:
+    """Whether a variant of the whole program runs the kernels; not in a CUDA graph, where they ran without one too."""
+    return name.split(", ")[0] == OWN_KERNELS and IN_GRAPH not in name
+
+
+def _budget_use(budget: Budget) -> BudgetUse | None:
+    """What was spent so far; None without a limit."""
+    if math.isinf(budget.total_s):
+        return None
+    return BudgetUse(total_s=budget.total_s, spent_s=round(budget.spent_s, 2), left_out=tuple(budget.left_out))
 
 
 def _plan_only_record(problem: Problem, machine: Machine, planned: RegionPlan) -> Optimization:

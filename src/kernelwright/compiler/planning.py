@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 import torch
+from torch import fx
 
 from kernelwright.compiler.capture.capture import CapturedProgram, capture_with_training_mode
 from kernelwright.compiler.forward_codegen import PlannedRegion
@@ -27,12 +28,14 @@ class RegionPlan:
 
     Attributes:
         same_as: by the name of a region that repeats an earlier one with other tensors, the name of that one.
+        refused: the nodes that torch runs, with the reason for each.
     """
 
     captured: CapturedProgram
     regions: tuple[PlannedRegion, ...]
     fallbacks: tuple[FallbackOperator, ...]
     same_as: dict[str, str] = field(default_factory=dict)
+    refused: dict[fx.Node, str] = field(default_factory=dict)
 
     def count(self, name: str) -> int:
         """How often a region and its repetitions occur."""
@@ -61,16 +64,20 @@ def plan_program(
     """
     with torch.no_grad():
         captured = capture_with_training_mode(program, args, kwargs, disabled)
-    planned, refused = plan_regions(captured.graph)
+    planned, reasons = plan_regions(captured.graph)
     regions = plan_contractions(captured.graph, planned)
     in_regions = {node for _, nodes in regions for node in nodes}
-    left = {node: reason for node, reason in refused.items() if node not in in_regions}
-    named = [(str(node.target), reason) for node, reason in left.items() if op_name(node.target) != "getitem"]
+    refused = {
+        node: reason
+        for node, reason in reasons.items()
+        if node not in in_regions and op_name(node.target) != "getitem"
+    }
+    named = [(str(node.target), reason) for node, reason in refused.items()]
     fallbacks = tuple(
         FallbackOperator(operator=op, reason=reason, count=count) for (op, reason), count in Counter(named).items()
     )
     parts = tuple(PlannedRegion(region, tuple(nodes)) for region, nodes in regions)
-    return RegionPlan(captured, parts, fallbacks, find_repetitions(parts))
+    return RegionPlan(captured, parts, fallbacks, find_repetitions(parts), refused)
 
 
 def find_repetitions(parts: Sequence[PlannedRegion]) -> dict[str, str]:

@@ -69,10 +69,15 @@ class Variant:
     in_graph: bool = False
 
     @property
+    def options(self) -> tuple[str, ...]:
+        """The names of the options that it uses."""
+        options = {CHANNELS_LAST: self.channels_last, CUDNN_BENCHMARK: self.cudnn_benchmark, IN_GRAPH: self.in_graph}
+        return tuple(name for name, used in options.items() if used)
+
+    @property
     def name(self) -> str:
         """`torch.compile, channels-last, in a CUDA graph`."""
-        options = {CHANNELS_LAST: self.channels_last, CUDNN_BENCHMARK: self.cudnn_benchmark, IN_GRAPH: self.in_graph}
-        return ", ".join([self.engine, *(name for name, used in options.items() if used)])
+        return ", ".join([self.engine, *self.options])
 
     @property
     def layers(self) -> tuple[Layer, ...]:

@@ -14,6 +14,8 @@ TORCH, TORCH_COMPILE, OWN_KERNELS = "torch", "torch.compile", "kernels"
 """Winners: eager operators, torch.compile, and the kernels generated here."""
 WHOLE_PROGRAM_PREFIX = "whole: "
 """Prefix of a winner that runs the whole program, in the list of the regions' winners."""
+DEFAULT_BUDGET_S = {"cpu": 90.0, "cuda": 60.0}
+"""Seconds of one optimisation, by device."""
 ConfigValues = dict[str, str | int | float | bool]
 
 
@@ -36,7 +38,8 @@ class RegionOutcome(Record, frozen=True, kw_only=True):
     """A region with its time before, predicted and after, and all attempts.
 
     `text` is the region as readable text, `num_occurrences` its number of occurrences in the program, `after_us` the
-    time of the winner.
+    time of the winner. `not_used` is why the written file does not run the kernel that won; empty if it does, or if
+    none won.
     """
 
     name: str
@@ -52,6 +55,12 @@ class RegionOutcome(Record, frozen=True, kw_only=True):
     winner_reason: str
     attempts: tuple[Attempt, ...] = ()
     num_occurrences: int = 1
+    not_used: str = ""
+
+    @property
+    def has_kernel(self) -> bool:
+        """Whether a generated kernel won: one with a config."""
+        return any(attempt.config for attempt in self.attempts if attempt.name == self.winner)
 
 
 class FallbackOperator(Record, frozen=True, kw_only=True):
@@ -76,12 +85,52 @@ class AppliedRewrite(Record, frozen=True, kw_only=True):
     bytes_saved: int = 0
 
 
+class ModuleOutcome(Record, frozen=True, kw_only=True):
+    """A module, or equal modules of a repeated stack, without the submodules that are listed themselves.
+
+    `name` is a path such as `layers.0-11.mlp`, empty for the program's own operators. `before_us` is the time in the
+    original program, `after_us` that of the operators left to torch, unchanged, and of the kernels, each timed alone;
+    both are summed over `num_modules`, and None where they are not known. `share` is that of the program's time before,
+    `limiter` what bounds it. `regions` names the regions with operators of the module, equal ones once; `num_regions`
+    counts the occurrences that are mostly in it, `num_kernels` those of them that run as kernels. `fallbacks` stay with
+    torch.
+    """
+
+    name: str
+    num_modules: int = 1
+    before_us: float | None = None
+    after_us: float | None = None
+    share: float | None = None
+    limiter: str = ""
+    regions: tuple[str, ...] = ()
+    num_regions: int = 0
+    num_kernels: int = 0
+    fallbacks: tuple[FallbackOperator, ...] = ()
+
+
+class StageTime(Record, frozen=True, kw_only=True):
+    """The seconds that stages of one name took together."""
+
+    name: str
+    time_s: float
+
+
+class BudgetUse(Record, frozen=True, kw_only=True):
+    """The budget of an optimisation, the seconds that it took, on what, and what was not tried for want of time."""
+
+    total_s: float
+    spent_s: float
+    left_out: tuple[str, ...] = ()
+    stages: tuple[StageTime, ...] = ()
+
+
 class Optimization(Record, frozen=True, kw_only=True):
     """Result of optimising a program: the file that was written, its `verdict` and its `bench`.
 
-    `whole_program_winner` names the torch variant that the file uses for the whole program because it is faster than
-    the kernels; empty if the kernels are used. `rewrites` are those of the captured graph,
-    which the variants with kernels run.
+    `engine` is what computes in the file: `torch`, `torch.compile` or `kernels`; empty for a plan. `options` are those
+    of the whole program, such as `channels-last`. `num_kernels` counts the kernels in the file; several regions may
+    share one. `modules` are sorted by their time before, the longest first.
+    `rewrites` are those of the captured graph, which the variants with kernels run.
     """
 
     problem: str
@@ -93,18 +142,28 @@ class Optimization(Record, frozen=True, kw_only=True):
     source: str
     verdict: Verdict | None
     bench: Bench | None
-    whole_program_winner: str = ""
+    engine: str = ""
+    options: tuple[str, ...] = ()
+    num_kernels: int = 0
+    modules: tuple[ModuleOutcome, ...] = ()
+    budget: BudgetUse | None = None
     notes: tuple[str, ...] = ()
     rewrites: tuple[AppliedRewrite, ...] = ()
 
     @property
+    def variant(self) -> str:
+        """Engine and options: `torch.compile, channels-last, in a CUDA graph`."""
+        return ", ".join(filter(None, (self.engine, *self.options)))
+
+    @property
+    def whole_program_winner(self) -> str:
+        """The torch variant that the file uses for the whole program; empty if it runs the regions' kernels."""
+        return "" if self.engine == OWN_KERNELS else self.variant
+
+    @property
     def is_unchanged(self) -> bool:
         """Whether the program runs unchanged because no variant was faster."""
-        return (
-            self.whole_program_winner == TORCH
-            if self.whole_program_winner
-            else not self.rewrites and all(region.winner == TORCH for region in self.regions)
-        )
+        return self.variant == TORCH
 
 
 class ProgramSuiteRow(Record, frozen=True, kw_only=True):

@@ -6,7 +6,6 @@ import html
 
 from kernelwright.core.optimization import (
     TORCH,
-    TORCH_COMPILE,
     Attempt,
     ConfigValues,
     FallbackOperator,
@@ -20,6 +19,8 @@ _CPP_FIELDS = {"vector_axis", "inner_vector_axis", "loop_interchange", "parallel
 _TRITON_FIELDS = {"BLOCK_M", "BLOCK_N", "num_warps", "num_stages", "num_splits", "evict_last"}
 
 NO_REGIONS = "no regions to generate kernels for"
+STAYS = " stays with torch: "
+MAX_NAMES = 3
 MAX_REGION_LINES, MAX_LINE_LENGTH = 100, 160
 MAX_SOURCE_BYTES = 300_000
 """Limits that keep a page below 1 MB: a longer region is truncated, of a longer file only the size is shown."""
@@ -104,9 +105,12 @@ def winner_text(region: RegionOutcome) -> str:
     )
 
 
-def is_kernel(region: RegionOutcome) -> bool:
-    """Whether the winner is a generated kernel, which has a config."""
-    return any(attempt.config for attempt in region.attempts if attempt.name == region.winner)
+def outcome_text(region: RegionOutcome) -> str:
+    """Describe what became of a region: its winner, why a kernel that won is not used, or why there is none."""
+    if not region.has_kernel:
+        return no_kernel_text(region)
+    winner = winner_text(region)
+    return f"{winner}; not used: {format.sanitize_line(region.not_used)}" if region.not_used else winner
 
 
 def winner_reason_text(region: RegionOutcome) -> str:
@@ -181,55 +185,46 @@ def setup_text(result: Optimization) -> str:
     return f"on {format.machine_text(result.machine)}"
 
 
-def kernels_text(result: Optimization) -> str:
-    """Count the regions by winner: `2 of 3 regions use generated kernels, 1 uses torch.compile`."""
-    if result.whole_program_winner == TORCH:
-        return "the original program is faster"
-    if result.whole_program_winner:
-        return f"{result.whole_program_winner} is faster for the whole program"
-    count = sum(region.num_occurrences for region in result.regions)
-    generated = sum(region.num_occurrences for region in result.regions if is_kernel(region))
-    compiled = sum(region.num_occurrences for region in result.regions if region.winner == TORCH_COMPILE)
-    if not count:
+def regions_text(result: Optimization) -> str:
+    """Count the regions where a kernel won: `a kernel is the fastest in 14 of 22 regions`, and why none is used."""
+    total = sum(region.num_occurrences for region in result.regions)
+    if not total:
         return NO_REGIONS
-    if compiled not in (0, count):
-        return f"{_generated_text(generated, count)}, {compiled:,} {'uses' if compiled == 1 else 'use'} torch.compile"
-    return _generated_text(generated, count, TORCH_COMPILE if compiled else TORCH)
+    won = [region for region in result.regions if region.has_kernel]
+    count = sum(region.num_occurrences for region in won)
+    text = f"a kernel is the fastest in {f'{count:,}' if count else 'none'} of {number_text(total, 'region')}"
+    unused = unused_text(result)
+    return f"{text}, {unused}" if unused else text
 
 
-def _generated_text(generated: int, count: int, fallback: str = "") -> str:
-    """Count regions with a generated kernel; `fallback` runs all of them if there is none."""
-    if count == 1:
-        return "the only region uses a generated kernel" if generated else f"the only region falls back to {fallback}"
-    if generated == count:
-        return f"all {count:,} regions use generated kernels"
-    if not generated and fallback:
-        return f"all {count:,} regions fall back to {fallback}"
-    what = "use generated kernels" if generated > 1 else "uses a generated kernel"
-    return f"{f'{generated:,}' if generated else 'none'} of {number_text(count, 'region')} {what}"
+def unused_text(result: Optimization) -> str:
+    """Why the kernels that won their regions are not used: `not used: the whole program is faster with torch`."""
+    reason = next((region.not_used for region in result.regions if region.not_used), "")
+    return f"not used: {format.sanitize_line(reason)}" if reason else ""
 
 
-def optimization_summary(result: Optimization) -> str:
-    """The headline after its status: the regime before, the kernels, and comparisons or the verdict."""
-    if result.verdict is None:
-        regions = (
-            f"{number_text(len(result.regions), 'region')} to generate kernels for" if result.regions else NO_REGIONS
-        )
-        return f"{regions}; nothing was generated"
-    if not result.verdict.accepted:
-        return f"{format.verdict_summary(result.verdict)}; {kernels_text(result)}"
-    outcome = format.comparisons_text(result.bench) if result.bench else format.verdict_summary(result.verdict)
-    before = f"was {result.diagnosis.regime}" if result.diagnosis else ""
-    return "; ".join(filter(None, (before, kernels_text(result), outcome)))
+def joined_notes(result: Optimization) -> list[str]:
+    """The notes, with those on regions that stay with torch for one reason joined."""
+    regions: dict[str, list[str]] = {}
+    notes = [format.sanitize_line(note) for note in result.notes]
+    parts = [note.partition(STAYS) for note in notes]
+    for name, stays, reason in parts:
+        if stays:
+            regions.setdefault(reason, []).append(name)
+    texts = []
+    for name, stays, reason in parts:
+        if not stays:
+            texts.append(name)
+        elif name == (names := regions[reason])[0]:
+            verb = STAYS if len(names) == 1 else STAYS.replace("stays", "stay")
+            texts.append(f"{names_text(names)}{verb}{reason}")
+    return texts
 
 
-def headline(result: Optimization) -> tuple[str, str]:
-    """Return the status and its accent: of the bench, else of the verdict."""
-    if result.verdict is None:
-        return "plan", "undetermined"
-    if not result.verdict.accepted:
-        return "rejected", "bad"
-    return format.bench_status(result.bench) if result.bench else ("accepted", "good")
+def names_text(names: list[str]) -> str:
+    """`region_0, region_1, region_2 and 4 more`."""
+    hidden = len(names) - MAX_NAMES
+    return f"{', '.join(names[:MAX_NAMES])} and {hidden:,} more" if hidden > 1 else ", ".join(names)
 
 
 def fits_on_page(source: str) -> bool:
@@ -241,3 +236,30 @@ def source_text(result: Optimization) -> str:
     """`342 lines of Python, 14.1 KB`."""
     size = bytes_text(len(result.source.encode()))
     return f"{number_text(len(result.source.splitlines()), 'line')} of Python, {size}"
+
+
+# ---- a plan
+
+
+def plan_rows(result: Optimization, space: int | None) -> list[list[str]]:
+    """Return the lines of the regions of a plan in program order.
+
+    Args:
+        space: lines for all of them, with an empty one after each and one on what is left out; None for no limit. Then
+            the regions that move the most bytes are kept, the largest even if its text has to be truncated.
+    """
+    texts = [region.text.splitlines() for region in result.regions]
+    if space is None or sum(len(lines) + 1 for lines in texts) <= space:
+        return texts
+    space -= 1
+    largest = sorted(
+        range(len(texts)), key=lambda i: -result.regions[i].bytes_moved * result.regions[i].num_occurrences
+    )
+    kept: dict[int, list[str]] = {}
+    for i in largest:
+        if len(texts[i]) + 1 <= space:
+            kept[i] = texts[i]
+        elif not kept:
+            kept[i] = [*texts[i][: space - 2], f"  and {len(texts[i]) - space + 2:,} more lines; --show all for all"]
+        space -= len(kept.get(i, ())) + (i in kept)
+    return [kept[i] for i in sorted(kept)]

@@ -21,7 +21,17 @@ from kernelwright.core.optimization import Optimization
 from kernelwright.core.suite_run import SuiteRun
 from kernelwright.core.units import number_text
 from kernelwright.core.verdict import Verdict
-from kernelwright.report import charts, corpus, format, grid, ladders, optimization, suite_run
+from kernelwright.report import (
+    charts,
+    corpus,
+    format,
+    grid,
+    ladders,
+    module_rows,
+    optimization,
+    optimization_headline,
+    suite_run,
+)
 from kernelwright.report.drawing import render_template
 from kernelwright.report.roofline import count_unplaced_operators, render_ladder_roofline, render_roofline
 from kernelwright.report.terminal.sass import resources_text
@@ -111,6 +121,8 @@ def _render(template: str, record: RenderableRecord, **values: Any) -> str:
             corpus=corpus,
             grid=grid,
             ladders=ladders,
+            module_rows=module_rows,
+            optimization_headline=optimization_headline,
             suite_run=suite_run,
             roofline_svg=_roofline_svg(record, machine, diagnosis) if machine and not values["compact"] else "",
             num_unplaced=count_unplaced_operators(diagnosis) if diagnosis else 0,
@@ -151,8 +163,8 @@ def _machine_header(record: Machine) -> PageHeader:
 
 def _optimization_header(record: Optimization) -> PageHeader:
     context = (format.sanitize_line(record.problem), optimization.setup_text(record))
-    status, accent = optimization.headline(record)
-    return PageHeader(context, status, optimization.optimization_summary(record), accent)
+    status, accent = optimization_headline.headline_status(record)
+    return PageHeader(context, status, optimization_headline.headline_text(record), accent)
 
 
 def _layout_header(record: LayoutEvaluation) -> PageHeader:

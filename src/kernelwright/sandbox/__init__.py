@@ -7,12 +7,13 @@ from kernelwright.sandbox.isolation import COMPILE_CACHES, Isolation
 from kernelwright.sandbox.limits import Limits
 from kernelwright.sandbox.process_limits import protections
 from kernelwright.sandbox.process_memory import can_inspect
-from kernelwright.sandbox.stage_lines import StageLines
+from kernelwright.sandbox.stage_lines import ElapsedTime, StageLines
 from kernelwright.sandbox.supervised import run_supervised
 
 __all__ = [
     "COMPILE_CACHES",
     "Child",
+    "ElapsedTime",
     "ForkServer",
     "Isolation",
     "Limits",

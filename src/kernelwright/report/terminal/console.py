@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from rich.console import Console
@@ -11,6 +11,8 @@ from rich.text import Text
 from kernelwright.report.format import sanitize_line
 
 MIN_WIDTH, MAX_WIDTH = 80, 160
+MAX_LINES = 38
+"""Lines of a report that has parts to leave out; with the two lines on a page it fits a terminal of 40."""
 REGIME_STYLE = {
     "compute-bound": "dark_orange",
     "memory-bound": "dodger_blue1",
@@ -25,17 +27,28 @@ _ASCII = str.maketrans({"µ": "u", "…": "~", "→": "->", "–": "-", "—": "
 
 @dataclass(frozen=True)
 class TerminalWriter:
-    """A console with its width and character set. All output passes through `print_line`, which filters characters."""
+    """A console with its width and character set. All output passes through `print_line`, which filters characters.
+
+    `max_lines` limits reports that can leave parts out; None shows everything.
+    """
 
     console: Console
     width: int
     ascii_only: bool
+    max_lines: int | None = MAX_LINES
 
     @classmethod
-    def from_console(cls, console: Console) -> TerminalWriter:
+    def from_console(cls, console: Console, max_lines: int | None = MAX_LINES) -> TerminalWriter:
         """Return a writer for a console, with its width clamped to [`MIN_WIDTH`, `MAX_WIDTH`]."""
         encoding = (console.encoding or "").lower().replace("-", "").replace("_", "")
-        return cls(console, min(max(console.width, MIN_WIDTH), MAX_WIDTH), not encoding.startswith("utf"))
+        width = min(max(console.width, MIN_WIDTH), MAX_WIDTH)
+        return cls(console, width, not encoding.startswith("utf"), max_lines)
+
+    def count_lines(self, write: Callable[[], object]) -> int:
+        """The lines that `write` would print; nothing is printed."""
+        with self.console.capture() as captured:
+            write()
+        return captured.get().count("\n")
 
     @property
     def column_gap(self) -> int:

@@ -40,7 +40,7 @@ from kernelwright.report.terminal import (
     suite_run,
     verdict,
 )
-from kernelwright.report.terminal.console import TerminalWriter
+from kernelwright.report.terminal.console import MAX_LINES, TerminalWriter
 
 Report = (
     Diagnosis
@@ -77,15 +77,18 @@ _WRITERS: dict[type, Callable[[Any, TerminalWriter], None]] = {
 }
 
 
-def show(record: Shown, console: Console | None = None) -> None:
+def show(record: Shown, console: Console | None = None, *, full: bool = False) -> None:
     """Print a record or an error, 80 to 160 columns wide; in colour only on a terminal without NO_COLOR.
 
+    Args:
+        full: print every region of an optimised program, whatever its length.
     Raises:
         TypeError: there is no output for this type of record.
     """
     for record_type, write in _WRITERS.items():
         if isinstance(record, record_type):
-            return write(record, TerminalWriter.from_console(console or Console()))
+            max_lines = None if full else MAX_LINES
+            return write(record, TerminalWriter.from_console(console or Console(), max_lines))
     raise TypeError(f"cannot show a {type(record).__name__}")
 
 
