@@ -18,7 +18,7 @@ from torch.fx import Graph, Proxy
 from torch.fx.proxy import GraphAppendingTracer
 
 from kernelwright.kernels.losses.linear import linear_cross_entropy
-from kernelwright.models.patching.loss import LOSS_ATTRIBUTE, reduce_causal_loss
+from kernelwright.models.patching.loss import LOSS_ATTRIBUTE, causal_loss, reduce_causal_loss
 from kernelwright.models.patching.probing import ROWS, is_close, seeded_randn
 from kernelwright.models.patching.view import View
 
@@ -30,15 +30,14 @@ def match_head(module: nn.Module) -> Callable[..., Any] | str:
     """A forward of a causal model that computes the loss without logits; the reason if there is none."""
     if "forward" in vars(module):
         return "its forward has been replaced on the instance"
-    names = [name for name, child in module.named_children() if _is_linear(child)]
-    if len(names) != 1:
-        return f"it has {len(names)} linear layers of its own, not 1"
     parameters = list(inspect.signature(type(module).forward).parameters)
     if "labels" not in parameters:
         return "its forward has no parameter labels"
-    if not _passes_logits_to_loss(module, names[0]):
-        return f"its loss is not a function of {names[0]}'s result alone"
-    return _make_forward(type(module), names[0], parameters.index("labels") - 1)
+    names = [name for name, child in module.named_children() if _is_linear(child)]
+    head_name = next((name for name in names if _passes_logits_to_loss(module, name)), None)
+    if head_name is None:
+        return "its loss is not that of the result of one linear layer"
+    return _make_forward(type(module), head_name, parameters.index("labels") - 1)
 
 
 @functools.cache
@@ -49,7 +48,8 @@ def _make_forward(original: Any, head_name: str, labels_position: int) -> Any:
     def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
         labels = kwargs.get("labels", args[labels_position] if len(args) > labels_position else None)
         head = getattr(self, head_name)
-        if labels is None or not self.training or not _is_linear(head):
+        is_ours = vars(self).get("_loss_function") is causal_loss
+        if labels is None or not (self.training and is_ours and _is_linear(head)):
             return original.forward(self, *args, **kwargs)
         inputs, softcap = [], _softcap(self)
 
@@ -95,7 +95,7 @@ def head_loss(
 
 
 def _is_linear(module: Any) -> bool:
-    """Whether a layer computes what nn.Linear does, and nothing observes it."""
+    """Whether a layer computes what nn.Linear does, and no hook sees its input or result."""
     has_hooks = module._forward_hooks or module._forward_pre_hooks or module._backward_hooks
     return type(module).forward is nn.Linear.forward and not has_hooks
 

@@ -8,20 +8,19 @@ use neither its flash kernel nor grouped queries, and computes the masked half.
 from __future__ import annotations
 
 import functools
-import inspect
 from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import nn
 
-from kernelwright.models.patching.closures import collect_names, rebind
+from kernelwright.models.patching.closures import collect_names, collect_strings, rebind
 
 MASK_FUNCTION = "create_causal_mask"
 MASK_INPUTS = ("attention_mask", "position_ids", "past_key_values", "cache", "cache_position")
-"""Arguments of a base model's forward on which the mask depends."""
-MASK_ARGUMENTS = {"config", "inputs_embeds", "input_embeds", *MASK_INPUTS}
-"""Keywords of a mask that is plainly causal if the model got none of MASK_INPUTS."""
+"""Arguments of a base model's forward, by keyword, on which the mask depends."""
+OTHER_PATTERNS = {"or_mask_function", "and_mask_function", "block_sequence_ids"}
+"""Keywords of a mask that is not plainly causal."""
 
 
 def match_mask(module: nn.Module) -> Callable[..., Any] | None:
@@ -31,30 +30,24 @@ def match_mask(module: nn.Module) -> Callable[..., Any] | None:
 
 @functools.cache
 def _omit_mask(original: Any) -> Callable[..., Any] | None:
-    if MASK_FUNCTION not in collect_names(original):
+    if MASK_FUNCTION not in collect_names(original) or OTHER_PATTERNS & collect_strings(original):
         return None
-    creators: list[Any] = []
-
-    def create_mask(*args: Any, **kwargs: Any) -> Any:
-        is_plain = not args and not any(kwargs[name] is not None for name in kwargs.keys() - MASK_ARGUMENTS)
-        return None if is_plain else creators[0](*args, **kwargs)
-
-    rebound = rebind(
-        original, MASK_FUNCTION, lambda creator: callable(creator) and not creators.append(creator), create_mask
-    )
+    rebound = rebind(original, MASK_FUNCTION, callable, create_no_mask)
     if rebound is None:
         return None
-    positions = {name: i - 1 for i, name in enumerate(inspect.signature(original).parameters) if name in MASK_INPUTS}
 
     @functools.wraps(original)
     def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
-        inputs = [kwargs.get(name) for name in MASK_INPUTS]
-        inputs += [args[position] for position in positions.values() if position < len(args)]
+        inputs = (*args[1:], *(kwargs.get(name) for name in MASK_INPUTS))  # the first argument is input_ids
         is_plain = all(one is None for one in inputs) and _has_causal_attention(self.config)
         run = rebound if torch.compiler.is_compiling() and is_plain else original
         return run(self, *args, **kwargs)
 
     return forward
+
+
+def create_no_mask(*_: Any, **__: Any) -> None:
+    """No mask. Without a closure: torch.compile looks for the closure of a rebound name in the original function."""
 
 
 def _has_causal_attention(config: Any) -> bool:
