@@ -11,7 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "kernels")]
+sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parents[1] / "kernels"))
 from on_device import DEVICE, runs_kernels
 from test_models_patching import VOCABULARY, WIDE, ForCausalLMLoss, TinyAttention, TinyMLP, TinyRMSNorm, made, tokens
 
