@@ -11,8 +11,8 @@ from tiers import slow
 pytest.importorskip("triton")
 HERE = Path(__file__).parent
 FILES = sorted(
-    path.name
-    for path in HERE.glob("test_kernels_*.py")
+    str(path)
+    for path in (*HERE.glob("test_kernels_*.py"), *HERE.parent.glob("models/test_models_*.py"))
     if "on_device" in path.read_text() and path.name != Path(__file__).name
 )
 PARTS = {"not slow": 1, "slow": 2}
@@ -33,7 +33,7 @@ def test_interpreted(tier, part):
         "-rs",
         "-m",
         f"{tier} and not exhaustive",
-        *(str(HERE / name) for name in FILES[part :: PARTS[tier]]),
+        *FILES[part :: PARTS[tier]],
     ]
     command += ["-W", "ignore:Conversion of an array:DeprecationWarning"]  # Triton's, of numpy's
     command += ["-W", "ignore::RuntimeWarning"]  # infinities are meant

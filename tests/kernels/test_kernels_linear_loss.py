@@ -10,14 +10,17 @@ sys.path.insert(0, str(Path(__file__).parent))
 from on_device import DEVICE, poisoned, random, require_close, runs_kernels
 
 from kernelwright.core.errors import UsageError
-from kernelwright.kernels.losses import linear
+from kernelwright.kernels.losses import linear, linear_rows
 from kernelwright.kernels.losses.configs import split_into_chunks
 from kernelwright.kernels.losses.linear import linear_cross_entropy
 from kernelwright.kernels.losses.reference import cross_entropy as reference
 from kernelwright.kernels.operators import ShapeError
 
 pytestmark = runs_kernels
-OPTIONS = {"plain": {}, "sum": {"reduction": "sum"}, "all": {"label_smoothing": 0.1, "z_loss": 1e-3, "softcap": 5.0}}
+ALL = {"label_smoothing": 0.1, "z_loss": 1e-3, "softcap": 5.0}
+OPTIONS = {"plain": {}, "sum": {"reduction": "sum"}, "all": ALL}
+OPTIONS |= {"rows": {"reduction": "none"}, "rows, all": {"reduction": "none"} | ALL}
+REDUCTIONS = ["mean", "sum", "none"]
 
 
 @pytest.fixture(autouse=True)
@@ -33,24 +36,30 @@ def given():
     return x, weight, target, bias
 
 
+def in_chunks(monkeypatch, sizes):
+    for module in (linear, linear_rows):
+        monkeypatch.setattr(module, "split_into_chunks", lambda M, N, itemsize: sizes)
+
+
 @pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
 @pytest.mark.parametrize("rows", [[14], [4, 5, 5]], ids=["one chunk", "several"])
 def test_loss_and_gradients(given, rows, options, monkeypatch):
-    monkeypatch.setattr(linear, "split_into_chunks", lambda M, N, itemsize: rows)
+    in_chunks(monkeypatch, rows)
     x, weight, target, bias = given
     got = poisoned(lambda: linear_cross_entropy(x, weight, target, bias, **options))
     logits = torch.nn.functional.linear(x.double(), weight.double(), bias.double())
-    want = reference(logits.view(14, 50), target.view(14), **options)
+    want = reference(logits.view(14, 50), target.view(14), **options).view(got.shape)
     require_close(got.detach(), want.detach(), budget=16)
-    asked = (x, weight, bias)
-    pairs = zip(torch.autograd.grad(got * 3, asked), torch.autograd.grad(want * 3, asked), strict=True)
+    asked, upstream = (x, weight, bias), torch.randn(got.shape).to(DEVICE) * 3
+    pairs = zip(torch.autograd.grad(got, asked, upstream), torch.autograd.grad(want, asked, upstream), strict=True)
     for one, other in pairs:
         require_close(one, other, budget=64)
 
 
-def test_rows_are_taken_in_few_parts_of_less_than_a_gigabyte_the_smallest_first():
-    assert split_into_chunks(8192, 128256, 2) == [512, 3840, 3840]
-    assert split_into_chunks(7680, 128256, 2) == [3840, 3840]
+def test_rows_are_taken_in_few_parts_of_half_a_gigabyte_the_smallest_first():
+    assert split_into_chunks(8192, 128256, 2) == [2048] * 4
+    assert split_into_chunks(4500, 128256, 2) == [404, 2048, 2048]
+    assert split_into_chunks(4096, 256000, 2) == [1024] * 4
     assert split_into_chunks(7, 10**9, 4) == [7]
     assert split_into_chunks(0, 50, 2) == split_into_chunks(0, 0, 2) == []
     assert split_into_chunks(5, 0, 2) == [5]
@@ -81,11 +90,65 @@ def test_gradients_that_it_does_not_have_are_refused(given):
         torch.func.jvp(lambda x: linear_cross_entropy(x, weight.detach(), target), (x.detach(),), (x.detach(),))
 
 
-def test_no_rows(given):
-    x, weight, target, _ = given
-    loss = linear_cross_entropy(x[:0], weight, target[:0], reduction="sum")
-    loss.backward()
-    assert (loss.item(), weight.grad.any().item()) == (0.0, False)
+@pytest.mark.parametrize("reduction", REDUCTIONS)
+def test_no_rows(given, reduction):
+    x, weight, target, bias = given
+    loss = poisoned(lambda: linear_cross_entropy(x[:0], weight, target[:0], bias, reduction=reduction))
+    assert loss.shape == (target[:0].shape if reduction == "none" else ())
+    poisoned(lambda: loss.sum().backward())
+    assert not any(one.grad.any() for one in (x, weight, bias))
+    assert loss.sum().item() == 0.0 or (reduction == "mean" and loss.isnan())
+
+
+@pytest.mark.parametrize("reduction", REDUCTIONS)
+@pytest.mark.parametrize("rows", [[14], [4, 5, 5]], ids=["one chunk", "several"])
+def test_all_targets_ignored(given, reduction, rows, monkeypatch):
+    in_chunks(monkeypatch, rows)
+    x, weight, target, bias = given
+    loss = linear_cross_entropy(x, weight, torch.full_like(target, 7), bias, ignore_index=7, reduction=reduction)
+    loss.sum().backward()
+    assert loss.isnan() if reduction == "mean" else not loss.any()
+    assert not any(one.grad.any() for one in (x, weight, bias))
+
+
+@pytest.mark.parametrize("reduction", REDUCTIONS)
+def test_strided_rows_one_row_and_a_frozen_weight(given, reduction):
+    _, weight, target, _ = given
+    x = random(24, 14, grad=True)
+    targets = target.view(14)
+    for part in (slice(None), slice(0, 1), slice(None, None, 3)):
+        rows, kept = x.t()[part], targets[part]
+        got = linear_cross_entropy(rows, weight.detach(), kept, reduction=reduction)
+        want = reference(rows.double() @ weight.detach().double().t(), kept, reduction=reduction)
+        require_close(got.detach(), want.detach(), budget=16)
+        pair = [torch.autograd.grad(one.sum(), x)[0] for one in (got, want)]
+        require_close(*pair, budget=64)
+    assert weight.grad is None
+
+
+@pytest.mark.parametrize("reduction", ["mean", "none"])
+def test_16_bits_in_several_chunks(reduction, monkeypatch):
+    in_chunks(monkeypatch, [8] * 4)
+    x, weight = (random(size, 16, dtype=torch.float16, grad=True) for size in (32, 40))
+    target = torch.randint(40, (32,)).to(DEVICE)
+    got = linear_cross_entropy(x, weight, target, reduction=reduction).mean()
+    want = reference(x.double() @ weight.double().t(), target)
+    require_close(got.detach(), want.detach().float(), budget=2**13)  # the logits are rounded to 16 bits
+    for one, other in zip(*(torch.autograd.grad(loss, (x, weight)) for loss in (got, want)), strict=True):
+        require_close(one, other, budget=4)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("reduction", ["mean", "none"])
+def test_it_is_compiled_whole(given, reduction):
+    x, weight, _, bias = given
+
+    def run(x, weight, target, bias):
+        return linear_cross_entropy(2 * x, weight, target, bias, reduction=reduction).sum()
+
+    want = torch.autograd.grad(run(*given), (x, weight, bias))
+    got = torch.autograd.grad(torch.compile(run, backend="aot_eager", fullgraph=True)(*given), (x, weight, bias))
+    torch.testing.assert_close(got, want)
 
 
 def test_what_does_not_fit_is_said(given):
@@ -94,7 +157,7 @@ def test_what_does_not_fit_is_said(given):
         (lambda: linear_cross_entropy(x, weight.t(), target), r"weight is \(24, 50\)"),
         (lambda: linear_cross_entropy(x, weight, target[0]), r"target is \(7,\)"),
         (lambda: linear_cross_entropy(x, weight, target, bias[1:]), r"bias is \(49,\)"),
-        (lambda: linear_cross_entropy(x, weight, target, reduction="none"), "must be mean or sum"),
+        (lambda: linear_cross_entropy(x, weight, target, reduction="max"), "must be none, mean or sum"),
     ):
         with pytest.raises(ShapeError, match=says):
             call()
@@ -105,6 +168,8 @@ def test_it_is_an_operator_of_torch(given):
     x, weight, target, bias = given
     about = (-100, 0.0, 0.0, 0.0, True, True, True, True)
     torch.library.opcheck(torch.ops.kernelwright.linear_cross_entropy.default, (x, weight, target, bias, *about))
+    about = (-100, 0.0, 0.0, 0.0, True)
+    torch.library.opcheck(torch.ops.kernelwright.linear_cross_entropy_rows.default, (x, weight, target, bias, *about))
 
 
 def test_of_no_classes_there_is_no_loss():

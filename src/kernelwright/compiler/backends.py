@@ -16,7 +16,7 @@ from kernelwright.compiler.kernel_source import (
     emit_triton,
     load,
 )
-from kernelwright.compiler.regions.region import Region
+from kernelwright.compiler.regions.contraction import AnyRegion
 from kernelwright.compiler.triton.generators import generate_configs as generate_triton_configs
 
 
@@ -31,7 +31,7 @@ class Backend(Protocol):
     imports: str
     missing_kernels_check: str
 
-    def generate_configs(self, region: Region) -> Sequence[Any]:
+    def generate_configs(self, region: AnyRegion) -> Sequence[Any]:
         """Return the configs that can run a region, most promising first."""
         ...
 
@@ -58,14 +58,14 @@ class _TemplateBackend:
     def __init__(
         self,
         imports: str,
-        generate_configs: Callable[[Region], Sequence[Any]],
+        generate_configs: Callable[[Any], Sequence[Any]],
         printer: Callable[..., str],
         missing_kernels_check: str = "",
     ) -> None:
         self.imports, self.missing_kernels_check = imports, missing_kernels_check
         self._generate_configs, self._printer = generate_configs, printer
 
-    def generate_configs(self, region: Region) -> Sequence[Any]:
+    def generate_configs(self, region: AnyRegion) -> Sequence[Any]:
         return self._generate_configs(region)
 
     def emit(self, kernels: Sequence[RegionKernel]) -> str:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from kernelwright.compiler.capture.backward import Gradient
 from kernelwright.compiler.forward_codegen import ForwardCodegen, PlannedRegion
 from kernelwright.compiler.kernel_source import wrap_call
-from kernelwright.compiler.regions.region import Region
+from kernelwright.compiler.regions.contraction import AnyRegion
 
 AUTOGRAD_CALL_TEMPLATE = "run({name}_function, {given})"
 RUN_SOURCE = '''
@@ -24,7 +24,7 @@ def run(function, *tensors):
 class RegionGradient(NamedTuple):
     """A region, its gradient, and the regions of the gradient that run as kernels."""
 
-    region: Region
+    region: AnyRegion
     gradient: Gradient
     regions: tuple[PlannedRegion, ...]
 

@@ -15,8 +15,8 @@ from kernelwright.compiler.capture.calls import list_outputs, map_calls_to_value
 from kernelwright.compiler.capture.capture import CapturedProgram, Source
 from kernelwright.compiler.capture.origins import source_call_name
 from kernelwright.compiler.kernel_source import wrap_call
+from kernelwright.compiler.regions.contraction import AnyRegion
 from kernelwright.compiler.regions.nodes import READ_AS_FP32, node_arg
-from kernelwright.compiler.regions.region import Region
 from kernelwright.core.errors import ProblemError
 
 MAX_LITERAL_ELEMENTS = 64
@@ -26,7 +26,7 @@ MAX_LITERAL_ELEMENTS = 64
 class PlannedRegion(NamedTuple):
     """A region and the graph nodes that it computes."""
 
-    region: Region
+    region: AnyRegion
     nodes: tuple[fx.Node, ...]
 
 
@@ -45,7 +45,7 @@ class Statement:
 
     nodes: tuple[fx.Node, ...]
     inputs: tuple[fx.Node, ...]
-    region: Region | None = None
+    region: AnyRegion | None = None
     call: fx.Node | None = None
     stored_outputs: tuple[fx.Node, ...] = ()
     alias_of: fx.Node | None = None
@@ -185,7 +185,7 @@ class ForwardCodegen:
         self._names[node] = _identifier(node.name)
         return f"{self._names[node]} = {text}"
 
-    def _region_line(self, region: Region) -> str:
+    def _region_line(self, region: AnyRegion) -> str:
         inputs, outputs = region.reads, region.writes
         self._names |= {self._by_name[name]: _identifier(name) for name in outputs}
         arguments = ", ".join(self._names[self._by_name[name]] for name in inputs)
@@ -230,7 +230,7 @@ class ForwardCodegen:
         return [*lines, f"return {_tree_expr(self._captured.out_spec, iter(returned))}"]
 
 
-def _is_elementwise_update(region: Region, value: fx.Node, target: fx.Node) -> bool:
+def _is_elementwise_update(region: AnyRegion, value: fx.Node, target: fx.Node) -> bool:
     """Whether a region without rows reads each element of `target` only where it stores the element's new value."""
     stores = [store for store in region.stores if store.buffer == value.name]
     loads = [load for load in region.loads if load.buffer == target.name]

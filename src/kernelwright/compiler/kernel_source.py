@@ -13,6 +13,8 @@ from typing import Any, NamedTuple
 
 from kernelwright.compiler.cpp.prelude import select_prelude
 from kernelwright.compiler.cpp.printer import print_cpp
+from kernelwright.compiler.regions.axes import Unsupported
+from kernelwright.compiler.regions.contraction import AnyRegion
 from kernelwright.compiler.regions.region import Region, Store
 from kernelwright.compiler.triton.generators import print_region
 from kernelwright.compiler.triton.launcher_template import LAUNCHER_TEMPLATE
@@ -73,7 +75,7 @@ class RegionKernel(NamedTuple):
         in_place: outputs that are written into an existing tensor, with that tensor's name.
     """
 
-    region: Region
+    region: AnyRegion
     config: Any
     torch_source: str = ""
     in_place: Mapping[str, str] = MappingProxyType({})
@@ -85,7 +87,12 @@ def emit_cpp(kernels: Sequence[RegionKernel]) -> str:
     Raises:
         Unsupported: a step is not supported by the C++ backend.
     """
-    body = "\n".join(print_cpp(kernel.region, kernel.config, kernel.in_place) for kernel in kernels)
+    regions = [kernel.region for kernel in kernels if isinstance(kernel.region, Region)]
+    if len(regions) < len(kernels):
+        raise Unsupported("a contraction in C++")
+    body = "\n".join(
+        print_cpp(region, kernel.config, kernel.in_place) for region, kernel in zip(regions, kernels, strict=True)
+    )
     counts = {one.region.name: len(one.region.reads) + len(one.region.writes) for one in kernels}
     source = f'SOURCE = r"""{select_prelude(body)}\n{body}"""\n'
     declared = "\n".join(
@@ -139,13 +146,13 @@ def _emit_cpp_function(kernel: RegionKernel) -> str:
     return emit_function(region, inputs, [*allocations, call, emit_return(outputs)])
 
 
-def emit_function(region: Region, inputs: Sequence[str], body: Sequence[str]) -> str:
+def emit_function(region: AnyRegion, inputs: Sequence[str], body: Sequence[str]) -> str:
     """Generate a function with the region's name; its docstring is the region's summary."""
     head = wrap_call(f"def {region.name}({', '.join(inputs)}):")
     return "\n".join([head, *(textwrap.indent(line, "    ") for line in (f'"""{summarize(region)}."""', *body))]) + "\n"
 
 
-def summarize(region: Region) -> str:
+def summarize(region: AnyRegion) -> str:
     """List a region's steps and size: `add, mul, relu; 16,777,216 elements` or `exp, sum, div; 4,096 rows of 1,000`."""
     names = [step.op for step in region.steps if step.op not in ("cast", "constant", "index")]
     shown = ", ".join(names if len(names) <= 6 else [*names[:3], "...", *names[-2:]])

@@ -68,9 +68,7 @@ def plan_program(
     regions = plan_contractions(captured.graph, planned)
     in_regions = {node for _, nodes in regions for node in nodes}
     refused = {
-        node: reason
-        for node, reason in reasons.items()
-        if node not in in_regions and op_name(node.target) != "getitem"
+        node: reason for node, reason in reasons.items() if node not in in_regions and op_name(node.target) != "getitem"
     }
     named = [(str(node.target), reason) for node, reason in refused.items()]
     fallbacks = tuple(

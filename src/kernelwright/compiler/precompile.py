@@ -16,7 +16,7 @@ from kernelwright.compiler.kernel_source import RegionKernel
 from kernelwright.compiler.planning import plan_problem
 from kernelwright.compiler.program_suite import load_programs
 from kernelwright.compiler.reference import bind_placeholders, build_reference, record_region_inputs
-from kernelwright.compiler.regions.region import Region
+from kernelwright.compiler.regions.contraction import AnyRegion
 from kernelwright.core.progress import report_stage
 from kernelwright.measure.clock import synchronize, wall_s
 from kernelwright.problems import Problem
@@ -125,7 +125,7 @@ def _precompile_regions(problem: Problem, device: str) -> None:
             _compile(build_reference(planned.captured, part), inputs, {})
 
 
-def _build(backend: Backend, region: Region, config: Any, inputs: Sequence[torch.Tensor], device: str) -> None:
+def _build(backend: Backend, region: AnyRegion, config: Any, inputs: Sequence[torch.Tensor], device: str) -> None:
     program = getattr(backend.load(backend.emit_module([RegionKernel(region, config)])), region.name)
     if device == "cuda":  # Triton compiles at the first call
         program(*inputs)

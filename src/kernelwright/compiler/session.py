@@ -27,8 +27,8 @@ from kernelwright.compiler.forward_codegen import PlannedRegion
 from kernelwright.compiler.kernel_source import summarize
 from kernelwright.compiler.planning import RegionPlan, plan_program
 from kernelwright.compiler.reference import bind_placeholders, build_reference, record_region_inputs
+from kernelwright.compiler.regions.contraction import AnyRegion
 from kernelwright.compiler.regions.partition import plan_regions
-from kernelwright.compiler.regions.region import Region
 from kernelwright.compiler.rewrites.registry import OFF_BY_DEFAULT
 from kernelwright.compiler.tuning import TuningResult
 from kernelwright.core.errors import KernelwrightError
@@ -53,12 +53,12 @@ class RegionTuner(Protocol):
     machine: Machine
 
     def tune(
-        self, region: Region, reference: fx.GraphModule, inputs: Sequence[torch.Tensor], limit_s: float = ...
+        self, region: AnyRegion, reference: fx.GraphModule, inputs: Sequence[torch.Tensor], limit_s: float = ...
     ) -> TuningResult:
         """See `Tuner.tune`."""
         ...
 
-    def compile_ahead(self, region: Region) -> list[str]:
+    def compile_ahead(self, region: AnyRegion) -> list[str]:
         """See `Tuner.compile_ahead`."""
         ...
 

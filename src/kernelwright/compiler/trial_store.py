@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from kernelwright.compiler.regions.region import Region
+from kernelwright.compiler.regions.contraction import AnyRegion
 from kernelwright.core.cache import cache_dir, digest, write_atomic
 from kernelwright.core.machine import Machine
 from kernelwright.core.optimization import Attempt
@@ -13,7 +13,7 @@ from kernelwright.core.optimization import Attempt
 class TrialStore:
     """Attempts at one region on one machine, one file each in the cache folder."""
 
-    def __init__(self, region: Region, machine: Machine) -> None:
+    def __init__(self, region: AnyRegion, machine: Machine) -> None:
         software = [f"{name} {version}" for name, version in sorted(machine.software.items())]
         self._key = (str(region), machine.name, str(machine.threads), *software)
 

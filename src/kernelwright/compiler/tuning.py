@@ -21,7 +21,7 @@ from kernelwright.compiler.cuda_graph import measure_in_graph_us
 from kernelwright.compiler.kernel_source import RegionKernel, summarize
 from kernelwright.compiler.reference import format_reference
 from kernelwright.compiler.regions.axes import Unsupported
-from kernelwright.compiler.regions.region import Region
+from kernelwright.compiler.regions.contraction import AnyRegion
 from kernelwright.compiler.trial_store import TrialStore
 from kernelwright.core.diagnosis import Floor
 from kernelwright.core.machine import Machine
@@ -78,7 +78,7 @@ class Tuner:
         reused = f"{self._num_cached} of {self._num_tried} configs reused from an earlier run"
         return [reused] if self._num_cached else []
 
-    def compile_ahead(self, region: Region) -> list[str]:
+    def compile_ahead(self, region: AnyRegion) -> list[str]:
         """Start to compile every config of a region in other processes; returns the sources."""
         if self.pool is None:
             return []
@@ -91,7 +91,7 @@ class Tuner:
         return texts
 
     def tune(
-        self, region: Region, reference: fx.GraphModule, inputs: Sequence[torch.Tensor], limit_s: float = math.inf
+        self, region: AnyRegion, reference: fx.GraphModule, inputs: Sequence[torch.Tensor], limit_s: float = math.inf
     ) -> TuningResult:
         """Find the fastest correct kernel of a region; eager torch where none is faster.
 
@@ -182,7 +182,7 @@ class Tuner:
         return self.device == "cuda" and attempt.time_us is not None and attempt.time_us < GRAPH_BELOW_US
 
     def _try_configs(
-        self, region: Region, inputs: Sequence[torch.Tensor], deadline_s: float
+        self, region: AnyRegion, inputs: Sequence[torch.Tensor], deadline_s: float
     ) -> tuple[ProgramsByAttempt, list[Attempt]]:
         """Build and quickly time every config of the backend, as long as there is time; at least one that works."""
         trials, programs, attempts = TrialStore(region, self.machine), {}, []
@@ -237,7 +237,7 @@ class Tuner:
 
     def _time_finalists(
         self,
-        region: Region,
+        region: AnyRegion,
         reference: fx.GraphModule,
         inputs: Sequence[torch.Tensor],
         finalists: dict[str, Callable[..., Any]],
@@ -299,7 +299,7 @@ class CandidateChecker:
         failures: by the name of each kernel that was checked, what is wrong; empty text if it is correct.
     """
 
-    region: Region
+    region: AnyRegion
     reference: fx.GraphModule
     inputs: Sequence[torch.Tensor]
     programs: dict[str, Callable[..., Any]]

@@ -145,7 +145,8 @@ class ContractionRegion(Record, frozen=True, kw_only=True, dict=True):
     def loads(self) -> tuple[Load, ...]:
         """The operands, and what the epilogue loads otherwise; the strides are the epilogue's."""
         one = self.contraction
-        operands = [(one.left.buffer, one.left.dtype), (one.right.buffer, one.right.dtype), *([one.bias] * bool(one.bias))]
+        operands = [(one.left.buffer, one.left.dtype), (one.right.buffer, one.right.dtype)]
+        operands += [one.bias] if one.bias else []
         loads = [Load(value=f"{buffer}_in", buffer=buffer, dtype=dtype, strides={}) for buffer, dtype in operands]
         return (*loads, *(load for load in self.epilogue.loads if load.buffer != one.value))
 
@@ -250,3 +251,7 @@ def _axis_index(stride: int, size: int, n: int, total: int) -> AxisIndex:
     if n % stride:
         raise Unsupported("an epilogue whose axes do not divide the rows of the contraction")
     return AxisIndex(row_factor=n // stride, column_divisor=stride, modulus=modulus)
+
+
+AnyRegion = Region | ContractionRegion
+"""What one or a few kernels compute."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from math import prod
 from typing import Any
 
@@ -12,7 +13,7 @@ from torch import fx
 
 from kernelwright.compiler.capture.target_device import runs_on_cpu
 from kernelwright.compiler.regions.axes import Unsupported
-from kernelwright.compiler.regions.contraction import Contraction, ContractionRegion, Matrix
+from kernelwright.compiler.regions.contraction import AnyRegion, Contraction, ContractionRegion, Matrix
 from kernelwright.compiler.regions.convolution_matching import bias_of, match_convolution
 from kernelwright.compiler.regions.nodes import dtype_of, node_arg, resolve_view, shape_of
 from kernelwright.compiler.regions.operators import op_name
@@ -23,7 +24,7 @@ MIN_SIZE = 16
 """Least rows, columns and depth: the tensor cores' tiles; smaller products read one operand once, as rows do."""
 MIN_FLOPS = 2**27
 """A smaller product takes less time than the launches around it."""
-Planned = tuple[Region | ContractionRegion, list[fx.Node]]
+Planned = tuple[AnyRegion, list[fx.Node]]
 
 
 def plan_contractions(graph: fx.Graph, regions: Sequence[tuple[Region, list[fx.Node]]]) -> list[Planned]:
@@ -68,7 +69,9 @@ def _match_linear(node: fx.Node) -> Contraction:
     return _product(node, _rows_of(left), _matrix(right, transposed=False), shape_of(right)[0], bias)
 
 
-def _match_matmul(node: fx.Node, left: fx.Node | None = None, right: fx.Node | None = None, bias: Any = None) -> Contraction:
+def _match_matmul(
+    node: fx.Node, left: fx.Node | None = None, right: fx.Node | None = None, bias: Any = None
+) -> Contraction:
     left, right = left or node_arg(node, 0), right or node_arg(node, 1)
     ranks = len(shape_of(left)), len(shape_of(right))
     if min(ranks) < 2:
@@ -101,7 +104,7 @@ def _product(node: fx.Node, left: tuple[Matrix, int, int], right: Matrix, n: int
     k = shape_of(node_arg(node, 1 if op_name(node.target) == "addmm" else 0))[-1]
     return Contraction(
         value=node.name, dtype=dtype_of(node), batch=batch, m=m, n=n, k=k, left=matrix, right=right, bias=bias_of(bias),
-        tf32=dtype_of(node) == "float32" and torch.backends.cuda.matmul.allow_tf32,
+        tf32=dtype_of(node) == "float32" and bool(torch.backends.cuda.matmul.allow_tf32),
     )  # fmt: skip
 
 
@@ -137,7 +140,7 @@ def _common_stride(shape: Sequence[int], strides: Sequence[int]) -> int:
     kept = [(size, stride) for size, stride in zip(shape, strides, strict=True) if size != 1]
     if not kept:
         return 0
-    for (_, outer), (size, inner) in zip(kept, kept[1:], strict=False):
+    for (_, outer), (size, inner) in pairwise(kept):
         if outer != size * inner:
             raise Unsupported("dimensions that are not one in memory")
     return kept[-1][1]

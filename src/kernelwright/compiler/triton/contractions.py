@@ -423,7 +423,9 @@ class _Printer:
             *self._tile_position(tiles_m, tiles_n, EXACT_TILE, EXACT_TILE),
             *self._load_lost(),
             "if tl.max(tl.max(is_lost.to(tl.int32), axis=1), axis=0) == 1:",
-            *indented([*self._direct_loop(exact=True), *self._epilogue({**mask, "store": f"{mask['store']} & is_lost"})]),
+            *indented(
+                [*self._direct_loop(exact=True), *self._epilogue({**mask, "store": f"{mask['store']} & is_lost"})]
+            ),
         ]
         doc = "Computes in FP32 what the scaled FP16 operands could not hold, marked by a scale that is NaN"
         programs = one.batch * tiles_m * tiles_n * self._num_phases
@@ -460,7 +462,9 @@ class _Printer:
         one, lines, dtypes = self.one, list[str](), dict[str, str]()
         if one.bias:
             buffer, dtype = one.bias
-            dim, suffix, mask = ("offs_m", "[:, None]", "rows") if one.bias_along == "m" else ("columns", "[None, :]", "columns")
+            dim, suffix, mask = (
+                ("offs_m", "[:, None]", "rows") if one.bias_along == "m" else ("columns", "[None, :]", "columns")
+            )
             value = self._load(f"{buffer}_ptr + {dim}{suffix}", dtype, masks[mask])
             lines.append(f"acc += {value}")
         for load in self.region.epilogue.loads:

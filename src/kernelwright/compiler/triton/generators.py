@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from kernelwright.compiler.regions.contraction import ContractionRegion
+from kernelwright.compiler.regions.contraction import AnyRegion, ContractionRegion
 from kernelwright.compiler.regions.region import Region
 from kernelwright.compiler.triton.configs import generate_configs as generate_row_configs
 from kernelwright.compiler.triton.contractions import generate_contraction_configs, print_contraction
@@ -31,12 +31,12 @@ GENERATORS: dict[type, Generator] = {
 }
 
 
-def generate_configs(region: Region | ContractionRegion) -> Sequence[Any]:
+def generate_configs(region: AnyRegion) -> Sequence[Any]:
     """Return the configs that can run a region, most promising first."""
     return GENERATORS[type(region)].generate_configs(region)
 
 
-def print_region(region: Region | ContractionRegion, config: Any) -> TritonSource:
+def print_region(region: AnyRegion, config: Any) -> TritonSource:
     """Generate the kernels of a region and the function that launches them.
 
     Raises:

@@ -273,7 +273,11 @@ class PackedImages(Record, frozen=True, kw_only=True):
 
     def kernels(self, prefix: str) -> list[Kernel]:
         """The kernel that packs them; before it the one that finds their largest elements."""
-        return [self._largest_kernel(prefix), self._pack_kernel(prefix)] if self.layout.scaled else [self._pack_kernel(prefix)]
+        return (
+            [self._largest_kernel(prefix), self._pack_kernel(prefix)]
+            if self.layout.scaled
+            else [self._pack_kernel(prefix)]
+        )
 
     def _largest_kernel(self, prefix: str) -> Kernel:
         one, block = self.layout.windows, 4096

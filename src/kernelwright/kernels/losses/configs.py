@@ -20,8 +20,9 @@ SCALE_BLOCK, SCALE_WARPS, SCALE_PROGRAMS = 4096, 4, 8
 """Block, warps, and programs per SM of the in-place scaling: launching a program costs more than finding the scale
 to be 1."""
 TARGET_GRAD_BLOCK, TARGET_GRAD_WARPS = 1024, 4
-LOGITS_BUFFER_BYTES = 10**9
-"""Logits that a linear layer holds at a time: the weight gradient is rounded once per buffer."""
+LOGITS_BUFFER_BYTES = 2**29
+"""Logits that a linear layer holds at a time: 2048 rows of 128256 in 16 bits, enough for full speed of the GEMMs. The
+weight gradient is rounded, read and written once per buffer."""
 CHUNK_BYTES, CHUNK_WARPS, CHUNK_STAGES = 2**11, 1, 3
 """Chunk of a row that is streamed, warps per program and pipeline stages: one warp needs no barrier."""
 BYTES_PER_PROGRAM, MAX_SPLITS = 2**15, 64

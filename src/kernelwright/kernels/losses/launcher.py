@@ -13,6 +13,7 @@ from kernelwright.kernels.losses.configs import (
     SCALE_BLOCK,
     SCALE_PROGRAMS,
     SCALE_WARPS,
+    backward_layout,
     choose_total_launch,
     elements_per_load,
     fits_one_program,
@@ -22,7 +23,7 @@ from kernelwright.kernels.losses.configs import (
     tiles_in_flight,
 )
 from kernelwright.kernels.losses.forward_kernel import cross_entropy_forward
-from kernelwright.kernels.losses.kernel import cross_entropy_gradient
+from kernelwright.kernels.losses.kernel import cross_entropy_backward, cross_entropy_gradient
 from kernelwright.kernels.losses.total_kernel import reduce_losses_kernel, scale_in_place_kernel
 from kernelwright.kernels.rows.cluster_launch import ClusterKernel
 from kernelwright.kernels.rows.launcher import (
@@ -182,6 +183,41 @@ def write_losses_and_gradient(
     launch(cross_entropy_gradient, layout, target.numel(), x.device, arguments, **constants)
     if dx is not x:
         x.copy_(dx)
+
+
+def write_gradient(
+    dloss: Tensor,
+    scale: Tensor | None,
+    x: Tensor,
+    target: Tensor,
+    weight: Tensor | None,
+    lse: Tensor,
+    loss_params: LossParams,
+    dx: Tensor,
+) -> None:
+    """Write the gradient of rows whose statistics were saved.
+
+    Args:
+        dloss: gradient of each row's loss, (...), or of the reduced loss, ().
+        scale: factor of the gradients, as `write_total` writes it; optional.
+        lse: as `write_losses` writes it.
+        dx: contiguous; may be x.
+    """
+    N, rows, dloss_flat = x.shape[-1], as_rows(x), dloss.reshape(-1)
+    launch(
+        cross_entropy_backward,
+        choose_by_rows(backward_layout, target.numel(), N, x.itemsize),
+        target.numel(),
+        x.device,
+        (
+            *(dloss_flat, scale, rows.tensor, target.contiguous(), weight, sum_class_weights(weight), lse, dx),
+            dloss_flat.stride(0) if dloss.dim() else 0,
+            *rows.stride_args,
+        ),
+        independent_splits=True,
+        N=N,
+        **loss_params._asdict(),
+    )
 
 
 def write_loss_and_gradient(

@@ -9,7 +9,6 @@ Source: Wijmans et al. 2024, arXiv:2411.09009, chunked by rows as Hsu et al. 202
 
 from __future__ import annotations
 
-from itertools import accumulate
 from typing import Any, Literal
 
 import torch
@@ -24,7 +23,14 @@ from kernelwright.kernels.losses.launcher import (
     write_losses_and_gradient,
     write_total,
 )
+from kernelwright.kernels.losses.linear_chunks import (
+    accumulate_gradients,
+    allocate_gradients,
+    chunks_of_logits,
+    zero_gradients,
+)
 from kernelwright.kernels.losses.linear_kernel import add_target_grad_to_dweight, add_target_grad_to_dx
+from kernelwright.kernels.losses.linear_rows import linear_losses
 from kernelwright.kernels.operators import (
     Operator,
     is_plain_eager,
@@ -45,7 +51,7 @@ def linear_cross_entropy(
     bias: Tensor | None = None,
     *,
     ignore_index: int = -100,
-    reduction: Literal["mean", "sum"] = "mean",
+    reduction: Literal["none", "mean", "sum"] = "mean",
     label_smoothing: float = 0.0,
     z_loss: float = 0.0,
     softcap: float = 0.0,
@@ -58,13 +64,16 @@ def linear_cross_entropy(
         target: (...), int64.
         bias: (N,).
         ignore_index, label_smoothing, z_loss, softcap: as in `cross_entropy`.
-        reduction: mean or sum, since gradients are computed with the loss.
+        reduction: mean and sum return a scalar, whose gradients are computed with it; none returns (...), and its
+            backward pass computes the logits again.
     Returns:
-        A scalar in FP32.
+        FP32. The weight gradient is accumulated in the weight's dtype, rounded once per chunk of rows; for mean and
+        sum without the targets' part of it, which is accumulated in FP32 and added last.
     Raises:
         ShapeError: shapes or dtypes do not match.
         DeviceError: not on a CUDA device.
-    Cost: 6 * M * N * K FLOPs with gradients, 2 without; a logits buffer of less than 1 GB; compute-bound.
+    Cost: 6 * M * N * K FLOPs with gradients (8 with reduction none), 2 without; a logits buffer of at most
+        `configs.LOGITS_BUFFER_BYTES`; compute-bound.
     """
     require_tensor("x", x)
     require(
@@ -73,12 +82,14 @@ def linear_cross_entropy(
     require_tensor("weight", weight, (weight.shape[0], x.shape[-1]), (x.dtype,))
     require_tensor("target", target, x.shape[:-1], (torch.int64,))
     require_tensor("bias", bias, weight.shape[:1])
-    require(reduction in ("mean", "sum"), lambda: f"reduction is {reduction!r}; it must be mean or sum")
+    require(reduction in ("none", "mean", "sum"), lambda: f"reduction is {reduction!r}; it must be none, mean or sum")
     if not torch.compiler.is_compiling():
         raise_if_forward_mode()
     grad_enabled = torch.is_grad_enabled()
     wants_grad = [grad_enabled and tensor is not None and tensor.requires_grad for tensor in (x, weight, bias)]
     params = LossParams(ignore_index, label_smoothing, z_loss, softcap)
+    if reduction == "none":
+        return linear_losses(x, weight, target, bias, params, any(wants_grad))
     mean = reduction == "mean"
     return _LINEAR(x, weight, target, bias, *params, mean, *wants_grad)[0]
 
@@ -86,36 +97,26 @@ def linear_cross_entropy(
 def _chunked_loss(
     x: Tensor, weight: Tensor, target: Tensor, bias: Tensor | None, *rest: Any
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    *loss_args, mean, wants_x, wants_weight, wants_bias = rest
-    params = LossParams(*loss_args)
-    results = loss, dx, dweight, dbias = _allocate_outputs(x, weight, target, bias, *rest)
-    rows, targets, N = x.reshape(-1, x.shape[-1]), target.reshape(-1), weight.shape[0]
+    *loss_args, mean = rest[:-3]
+    params, wants_any = LossParams(*loss_args), any(rest[-3:])
+    results = loss, *gradients = _allocate_outputs(x, weight, target, bias, *rest)
+    rows, targets = x.reshape(-1, x.shape[-1]), target.reshape(-1)
     losses, scale = loss.new_empty(targets.shape), loss.new_empty(())
-    if wants_any := any(rest[-3:]):
+    if wants_any:
         write_total(None, targets, None, params, mean, None, scale)
-    sizes = split_into_chunks(len(rows), N, x.itemsize)
-    buffer = x.new_empty((max(sizes, default=0), N))
-    target_grads = loss.new_empty(targets.shape) if len(sizes) > 1 else None
-    if wants_weight:
-        dweight.zero_()
-    for end, size in zip(accumulate(sizes), sizes, strict=True):
-        chunk = slice(end - size, end)
-        chunk_rows = rows[chunk]
-        logits = torch.mm(chunk_rows, weight.t(), out=buffer[: len(chunk_rows)])
-        logits = logits if bias is None else logits.add_(bias)
+    sizes = split_into_chunks(len(rows), len(weight), x.itemsize)
+    target_grads = loss.new_empty(targets.shape) if wants_any and len(sizes) > 1 else None
+    for chunk, logits in chunks_of_logits(rows, weight, bias, sizes):
         if wants_any:
             target_grad = None if target_grads is None else target_grads[chunk]
             write_losses_and_gradient(logits, targets[chunk], None, params, losses[chunk], scale, target_grad)
+            accumulate_gradients(rows, weight, chunk, logits, *gradients)
         else:
             write_losses(logits, targets[chunk], None, params, losses[chunk])
-        if wants_x:
-            torch.mm(logits, weight, out=dx.view(rows.shape)[chunk])
-        if wants_weight:
-            dweight.addmm_(logits.t(), chunk_rows)
-        if wants_bias:
-            dbias += logits.sum(0, dtype=torch.float32)
-    if wants_any and target_grads is not None:
-        _add_target_gradients(rows, weight, targets, target_grads, params.ignore_index, *results[1:])
+    if not sizes:
+        zero_gradients(*gradients[1:])
+    if target_grads is not None:
+        _add_target_gradients(rows, weight, targets, target_grads, params.ignore_index, *gradients)
     write_total(losses, targets, None, params, mean, loss, None)
     return results
 
@@ -155,13 +156,7 @@ def _allocate_outputs(
     x: Tensor, weight: Tensor, target: Tensor, bias: Tensor | None, *rest: Any
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """The loss, and the gradients; empty where not wanted."""
-    wants_x, wants_weight, wants_bias = rest[-3:]
-    return (
-        x.new_empty((), dtype=torch.float32),
-        x.new_empty(x.shape if wants_x else (0,)),
-        weight.new_empty(weight.shape if wants_weight else (0,)),
-        weight.new_zeros(weight.shape[:1] if wants_bias else (0,), dtype=torch.float32),
-    )
+    return x.new_empty((), dtype=torch.float32), *allocate_gradients(x, weight, *rest[-3:])
 
 
 def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:

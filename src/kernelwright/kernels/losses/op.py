@@ -8,19 +8,17 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from kernelwright.kernels.launch_cache import cached_launch, choose_by_rows
-from kernelwright.kernels.losses.configs import backward_layout
-from kernelwright.kernels.losses.kernel import cross_entropy_backward
+from kernelwright.kernels.launch_cache import cached_launch
 from kernelwright.kernels.losses.launcher import (
     LossParams,
     scale_in_place,
-    sum_class_weights,
+    write_gradient,
     write_loss,
     write_loss_and_gradient,
     write_losses,
 )
 from kernelwright.kernels.operators import Operator, as_contiguous, can_skip_dispatcher, require, require_tensor
-from kernelwright.kernels.rows.launcher import as_rows, launch
+from kernelwright.kernels.rows.launcher import as_rows
 
 __all__ = ["cross_entropy"]
 
@@ -117,26 +115,9 @@ def _backward(
     dloss: Tensor, scale: Tensor, x: Tensor, target: Tensor, weight: Tensor | None, lse: Tensor, *params: Any
 ) -> Tensor:
     dx = x.new_empty(x.shape)
-    if not x.numel():
-        return dx
-    N, x_rows, weight = x.shape[-1], as_rows(x), as_contiguous(weight)
-    dloss_flat = dloss.reshape(-1)
-    launch(
-        cross_entropy_backward,
-        choose_by_rows(backward_layout, target.numel(), N, x.itemsize),
-        target.numel(),
-        x.device,
-        (
-            dloss_flat,
-            scale if scale.numel() else None,
-            *(x_rows.tensor, target.contiguous(), weight, sum_class_weights(weight), lse, dx),
-            dloss_flat.stride(0) if dloss.dim() else 0,
-            *x_rows.stride_args,
-        ),
-        independent_splits=True,
-        N=N,
-        **LossParams(*params)._asdict(),
-    )
+    if x.numel():
+        scale_or_none = scale if scale.numel() else None
+        write_gradient(dloss, scale_or_none, x, target, as_contiguous(weight), lse, LossParams(*params), dx)
     return dx
 
 

@@ -51,6 +51,19 @@ def collect_names(function: Any) -> set[str]:
     return {name for one in _unwrap_code(function, set()) for name in (*code_names(one), *one.co_freevars)}
 
 
+def collect_strings(function: Any) -> set[str]:
+    """All string constants in the code of a function and of the functions that it wraps, names of keywords included."""
+    return {text for one in _unwrap_code(function, set()) for text in _constant_strings(one.co_consts)}
+
+
+def _constant_strings(constants: tuple[Any, ...]) -> Iterator[str]:
+    for constant in constants:
+        if isinstance(constant, str):
+            yield constant
+        elif isinstance(constant, (tuple, CodeType)):
+            yield from _constant_strings(constant if isinstance(constant, tuple) else constant.co_consts)
+
+
 def code_names(code: CodeType) -> set[str]:
     """Globals and attributes in a code object and in the functions nested in it."""
     inner = (code_names(one) for one in code.co_consts if isinstance(one, CodeType))

@@ -38,16 +38,19 @@ class PatchCheck:
         modes = {module: module.training for module in model.modules()}
         model.eval()
         try:
+            with torch.no_grad():
+                logits = model(input_ids=self.tokens, labels=self.tokens).logits
+            model.training = True  # of this module alone: the loss of training, without dropout
             with torch.enable_grad():
-                output = model(input_ids=self.tokens, labels=self.tokens)
+                loss = model(input_ids=self.tokens, labels=self.tokens).loss
                 parameters = [one for one in model.parameters() if one.requires_grad]
-                gradients = torch.autograd.grad(output.loss, parameters, allow_unused=True) if parameters else ()
+                gradients = torch.autograd.grad(loss, parameters, allow_unused=True) if parameters else ()
         finally:
             for module, training in modes.items():
                 module.training = training
         return {
-            "the logits": [output.logits.detach()],
-            "the loss": [output.loss.detach()],
+            "the logits": [logits],
+            "the loss": [loss.detach()],
             "the gradient": [one for one in gradients if one is not None],
         }
 

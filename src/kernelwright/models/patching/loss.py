@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -47,12 +48,31 @@ def causal_loss(
         labels: (B, S); ignored if `shift_labels`, already shifted, are passed.
         num_items_in_batch: divisor of the sum; default is the number of labels that are not ignored.
     """
+
+    def compute(target: Tensor, reduction: Any) -> Tensor:
+        return cross_entropy(logits.reshape(-1, vocab_size), target, ignore_index=ignore_index, reduction=reduction)
+
+    return reduce_causal_loss(compute, labels, shift_labels, num_items_in_batch, ignore_index, logits.device)
+
+
+def reduce_causal_loss(
+    compute: Callable[[Tensor, Any], Tensor],
+    labels: Tensor | None,
+    shift_labels: Tensor | None,
+    num_items_in_batch: Tensor | int | None,
+    ignore_index: int,
+    device: torch.device,
+) -> Tensor:
+    """The mean of a loss over the labels, shifted by one token, or its sum over `num_items_in_batch`.
+
+    Args:
+        compute: of the targets, (B * S,), on `device`, and the reduction, returns the loss.
+    """
     if shift_labels is None:
         assert labels is not None
         shift_labels = F.pad(labels, (0, 1), value=ignore_index)[..., 1:]
-    target = shift_labels.reshape(-1).to(logits.device)
-    reduction = "mean" if num_items_in_batch is None else "sum"
-    loss = cross_entropy(logits.reshape(-1, vocab_size), target, ignore_index=ignore_index, reduction=reduction)
+    target = shift_labels.reshape(-1).to(device)
     if num_items_in_batch is None:
-        return loss
+        return compute(target, "mean")
+    loss = compute(target, "sum")
     return loss / (num_items_in_batch.to(loss.device) if isinstance(num_items_in_batch, Tensor) else num_items_in_batch)

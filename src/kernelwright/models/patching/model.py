@@ -17,11 +17,14 @@ from torch import nn
 
 from kernelwright.models.patching.comparison import PatchCheck
 from kernelwright.models.patching.forwards import match_gated_mlp, match_norm
+from kernelwright.models.patching.head import match_head
 from kernelwright.models.patching.loss import causal_loss, match_loss
+from kernelwright.models.patching.masks import match_mask
 from kernelwright.models.patching.report import (
     PatchCounts,
     PatchError,
     PatchWarning,
+    describe_stored_logits,
     describe_unpatched,
     suggest_parts,
     validate_parts,
@@ -29,19 +32,26 @@ from kernelwright.models.patching.report import (
 from kernelwright.models.patching.rotation import match_rotary
 
 Model = TypeVar("Model", bound=nn.Module)
-MATCHERS = {"norms": match_norm, "gates": match_gated_mlp, "rotary": match_rotary}
+MATCHERS = {"norms": match_norm, "gates": match_gated_mlp, "rotary": match_rotary, "masks": match_mask}
 
 
-def patch(model: Model, *, parts: Collection[str] | None = None, check: bool = False) -> Model:
+def patch(
+    model: Model, *, parts: Collection[str] | None = None, keep_logits: bool = False, check: bool = False
+) -> Model:
     """Replace RMSNorm, SwiGLU or GeGLU, rotary embedding and the causal loss in a model, in place.
 
-    Warns about parts that were not found, and about modules that match a part but were skipped.
+    In training (`model.training`), a call with labels computes the loss together with the last linear layer, in chunks
+    of rows, and returns no logits (None): all logits are the largest tensor of a training step. In evaluation mode,
+    and without labels, logits are returned as before.
+    Warns about parts that were not found, about modules that match a part but were skipped, and if the loss cannot be
+    computed without logits.
 
     Args:
         model: a Hugging Face nn.Module; `unpatch` reverts it. A module whose forward was replaced on the instance is
             skipped. Save a patched model by its state_dict; it cannot be pickled.
         parts: some of "norms", "gates", "rotary" and "loss": only these are patched, and each must be found. None:
-            all that are found.
+            all that are found; also omits causal masks under torch.compile where attention does not need them.
+        keep_logits: return logits in training too; `unpatch` first to change it.
         check: compare the patched model's logits, loss and gradient on random tokens with the original's, using a
             copy in FP32 (FP64 for an FP32 model) as reference. Needs memory for that copy and three gradients.
     Returns:
@@ -52,12 +62,14 @@ def patch(model: Model, *, parts: Collection[str] | None = None, check: bool = F
         DeviceError: with `check`, the model is not on a CUDA device.
     """
     selected = validate_parts(parts)
-    plan, counts = _make_plan(model, selected), count_patched(model)
+    plan, counts = _make_plan(model, selected, keep_logits, masks=parts is None), count_patched(model)
     num_found = {part: getattr(counts, part) + len(plan.matched[part]) for part in selected}
     _report_unpatched(model, num_found, plan.skipped, named=parts is not None)
+    for name, reason in dict.fromkeys(plan.skipped["head"]):
+        warnings.warn(describe_stored_logits(name, reason), PatchWarning, stacklevel=2)
     comparison = PatchCheck(model) if check and not any(counts) else None
-    for part in selected:
-        for module, forward in plan.matched[part]:
+    for part, matches in plan.matched.items():
+        for module, forward in matches:
             _install(module, part, forward)
     if comparison:
         try:
@@ -92,12 +104,12 @@ class _Plan(NamedTuple):
     skipped: dict[str, list[tuple[str, str]]]
 
 
-def _make_plan(model: nn.Module, parts: Collection[str]) -> _Plan:
-    plan = _Plan({part: [] for part in parts}, {part: [] for part in parts})
+def _make_plan(model: nn.Module, parts: Collection[str], keep_logits: bool, *, masks: bool) -> _Plan:
+    names = *parts, "head", "masks"
+    plan = _Plan({part: [] for part in names}, {part: [] for part in names})
+    matchers = {part: match for part, match in MATCHERS.items() if part in parts or (masks and part == "masks")}
     for module in model.modules():
-        forwards = (
-            {} if isinstance(module, _PatchedModule) else {part: MATCHERS[part] for part in parts if part in MATCHERS}
-        )
+        forwards = {} if isinstance(module, _PatchedModule) else matchers
         part, match = next(
             ((part, match) for part, matcher in forwards.items() if (match := matcher(module))), ("", None)
         )
@@ -105,7 +117,9 @@ def _make_plan(model: nn.Module, parts: Collection[str]) -> _Plan:
             match = "its forward has been replaced on the instance"
         _add_to_plan(plan, part, module, match)
         if "loss" in parts and vars(module).get("_loss_function") is not causal_loss:
-            _add_to_plan(plan, "loss", module, match_loss(module))
+            _add_to_plan(plan, "loss", module, loss := match_loss(module))
+            if callable(loss) and not keep_logits:
+                _add_to_plan(plan, "head", module, match_head(module))
     return plan
 
 

@@ -68,6 +68,14 @@ def describe_unpatched(model: nn.Module, part: str, found: int, skipped: Sequenc
     return f"{part}: {found} of {found + len(skipped)} patched in {name}: {reasons}" if skipped else ""
 
 
+def describe_stored_logits(name: str, reason: str) -> str:
+    """One line about a model whose loss is patched, but needs logits."""
+    return (
+        f"loss: {name} stores its logits in training: {reason}; pass keep_logits=True to patch the loss of the logits "
+        "without this warning"
+    )
+
+
 def suggest_parts(found: Mapping[str, int]) -> str:
     """The next step if parts are missing, by number of modules of each part."""
     return f"pass parts={[part for part, count in found.items() if count]} to patch only the parts that were found"
