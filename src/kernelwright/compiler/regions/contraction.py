@@ -44,6 +44,14 @@ class Filters(Record, frozen=True, kw_only=True, tag=True):
     tap_step: tuple[int, ...]
     offset: int = 0
 
+    def incomplete_dims(self, taps: tuple[int, ...]) -> list[int]:
+        """The dimensions in which some phase has fewer weights than taps."""
+        return [
+            dim
+            for dim, size in enumerate(self.kernel_size)
+            if max(self.first[dim]) + max(0, (taps[dim] - 1) * self.tap_step[dim]) >= size
+        ]
+
 
 class Windows(Record, frozen=True, kw_only=True, tag=True):
     """The windows of images as operand: one row per output pixel, columns `(channel, tap)`.

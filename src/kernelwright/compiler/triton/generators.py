@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 from kernelwright.compiler.regions.contraction import AnyRegion, ContractionRegion
 from kernelwright.compiler.regions.region import Region
 from kernelwright.compiler.triton.configs import generate_configs as generate_row_configs
-from kernelwright.compiler.triton.contractions import generate_contraction_configs, print_contraction
+from kernelwright.compiler.triton.contraction_configs import generate_contraction_configs
+from kernelwright.compiler.triton.contractions import print_contraction
 from kernelwright.compiler.triton.printer import print_triton
 from kernelwright.compiler.triton.triton_source import TritonSource
 

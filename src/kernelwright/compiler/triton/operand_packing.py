@@ -42,9 +42,9 @@ class Kernel(NamedTuple):
 
 
 class SplitMatrix(Record, frozen=True, kw_only=True):
-    """A matrix split into `SIDE_hi` and `SIDE_lo`, [batch * padded_rows, padded_k], and `SIDE_scale`."""
+    """A matrix split into `PREFIX_hi` and `PREFIX_lo`, [batch * padded_rows, padded_k], and `PREFIX_scale`."""
 
-    side: str
+    prefix: str
     matrix: Matrix
     batch: int
     rows: int
@@ -55,17 +55,17 @@ class SplitMatrix(Record, frozen=True, kw_only=True):
     @property
     def buffers(self) -> dict[str, tuple[int, str]]:
         """Number of elements and dtype of each buffer."""
-        rows, side = self.batch * self.padded_rows, self.side
-        terms = {f"{side}_{part}": (rows * self.padded_k, "float16") for part in ("hi", "lo")}
-        return {**terms, f"{side}_scale": (rows, "float32")}
+        rows, prefix = self.batch * self.padded_rows, self.prefix
+        terms = {f"{prefix}_{part}": (rows * self.padded_k, "float16") for part in ("hi", "lo")}
+        return {**terms, f"{prefix}_scale": (rows, "float32")}
 
-    def kernels(self, prefix: str) -> list[Kernel]:
+    def kernels(self, region: str) -> list[Kernel]:
         """The kernel that splits it."""
-        matrix, side = self.matrix, self.side
+        matrix, prefix = self.matrix, self.prefix
         block_k = min(TILE_ELEMENTS, power_of_two(self.padded_k)) if matrix.k_stride == 1 else 64
         block_r = max(TILE_ELEMENTS // block_k, 1)
         total = self.batch * self.rows
-        extent = self.rows * matrix.row_stride + self.k * matrix.k_stride
+        extent = matrix.offset + self.rows * abs(matrix.row_stride) + self.k * abs(matrix.k_stride)
         wide = ".to(tl.int64)" if extent > INT32_ELEMENTS else ""
         index = [f"rows = tl.program_id(0) * {block_r} + tl.arange(0, {block_r})"]
         if self.batch == 1:
@@ -90,7 +90,7 @@ class SplitMatrix(Record, frozen=True, kw_only=True):
             *indented([*load, "largest = tl.maximum(largest, x.to(tl.int32, bitcast=True) & 0x7FFFFFFF)"]),
             "largest = tl.max(largest, axis=1)",
             *SCALING,
-            f"tl.store({side}_scale_ptr + padded, inverse, mask=rows < {total})",
+            f"tl.store({prefix}_scale_ptr + padded, inverse, mask=rows < {total})",
             f"for k in range(0, {self.padded_k}, {block_k}):",
             *indented(
                 [
@@ -100,13 +100,13 @@ class SplitMatrix(Record, frozen=True, kw_only=True):
                     "lo = ((x - hi.to(tl.float32)) * 2048.0).to(tl.float16)",
                     f"mask = (rows < {total})[:, None] & (offs_k < {self.padded_k})[None, :]",
                     f"offsets = padded.to(tl.int64)[:, None] * {self.padded_k} + offs_k[None, :]",
-                    f"tl.store({side}_hi_ptr + offsets, hi, mask=mask)",
-                    f"tl.store({side}_lo_ptr + offsets, lo, mask=mask)",
+                    f"tl.store({prefix}_hi_ptr + offsets, hi, mask=mask)",
+                    f"tl.store({prefix}_lo_ptr + offsets, lo, mask=mask)",
                 ]
             ),
         ]
         doc = f"Splits {total:,} rows of {self.k:,} into two FP16 terms; the largest of a row is from 2**14 to 2**15"
-        name, tensors = f"{prefix}_split_{side}_kernel", [matrix.buffer, *self.buffers]
+        name, tensors = f"{region}_split_{prefix}_kernel", [matrix.buffer, *self.buffers]
         return [Kernel(name, print_kernel(name, tensors, doc, body), tensors, -(-total // block_r), 4)]
 
 
@@ -156,10 +156,19 @@ class PackedLayout(Record, frozen=True, kw_only=True):
         """Elements along k."""
         return self.num_runs * self.run
 
+    def run_positions(self) -> dict[int, str]:
+        """By dimension whose taps are in different runs, the expression of the tap of a `run`."""
+        taps, inner, positions = self.windows.taps, 1, dict[int, str]()
+        for dim in reversed(range(len(taps) - (self.run_taps == taps[-1]))):
+            positions[dim] = f"(run // {inner} % {taps[dim]})"
+            inner *= taps[dim]
+        return positions
+
 
 class PackedFilters(Record, frozen=True, kw_only=True):
-    """Filters packed as `left_packed`, [phase, padded_rows, depth], and their scales."""
+    """Filters packed as `PREFIX_packed`, [phase, padded_rows, depth], and their scales, `PREFIX_scale`."""
 
+    prefix: str
     filters: Filters
     layout: PackedLayout
     rows: int
@@ -169,10 +178,10 @@ class PackedFilters(Record, frozen=True, kw_only=True):
     def buffers(self) -> dict[str, tuple[int, str]]:
         """Number of elements and dtype of each buffer."""
         size = prod(self.layout.windows.phases) * self.padded_rows * self.layout.depth
-        packed = {"left_packed": (size, self.layout.dtype)}
-        return {**packed, "left_scale": (self.padded_rows, "float32")} if self.layout.scaled else packed
+        packed = {f"{self.prefix}_packed": (size, self.layout.dtype)}
+        return {**packed, f"{self.prefix}_scale": (self.padded_rows, "float32")} if self.layout.scaled else packed
 
-    def kernels(self, prefix: str) -> list[Kernel]:
+    def kernels(self, region: str) -> list[Kernel]:
         """The kernel that packs them, one program for each filter and phase."""
         one, layout, windows = self.filters, self.layout, self.layout.windows
         size, block = windows.channels * prod(one.kernel_size), 1024
@@ -194,51 +203,48 @@ class PackedFilters(Record, frozen=True, kw_only=True):
                 ),
                 "largest = tl.max(largest, axis=0)",
                 *SCALING,
-                "tl.store(left_scale_ptr + row, inverse)",
+                f"tl.store({self.prefix}_scale_ptr + row, inverse)",
             ]
         body += [f"for k in range(0, {layout.depth}, {block}):", *indented(self._copy_lines(block))]
         tensors = [one.buffer, *self.buffers]
         doc = f"Copies {self.rows:,} filters with their {windows.channels:,} channels last"
-        name = f"{prefix}_pack_left_kernel"
+        name = f"{region}_pack_{self.prefix}_kernel"
         programs = self.rows * prod(windows.phases)
         return [Kernel(name, print_kernel(name, tensors, doc, body), tensors, programs, 4)]
 
     def _copy_lines(self, block: int) -> list[str]:
         """The copy of `block` packed elements of a row."""
         one, layout, windows = self.filters, self.layout, self.layout.windows
-        last = len(windows.taps) - 1
         lines = [
             f"at = k + tl.arange(0, {block})",
             f"in_run, run = at % {layout.run}, at // {layout.run}",
             f"channel, run_tap = in_run % {layout.channels}, in_run // {layout.channels}",
             f"mask = (at < {layout.depth}) & (channel < {windows.channels}) & (run_tap < {layout.run_taps})",
         ]
-        terms, inner_taps, inner_phases, inner_size = [], 1, 1, 1
-        for dim in reversed(range(last + 1)):
-            taps, phases, size = windows.taps[dim], windows.phases[dim], one.kernel_size[dim]
-            if dim == last and layout.run_taps == taps:
-                position = "run_tap"
-            else:
-                position, inner_taps = f"run // {inner_taps} % {taps}", inner_taps * taps
-            first = select(f"phase // {inner_phases} % {phases}", one.first[dim])
-            lines.append(f"weight_{dim} = {first} + ({position}) * {one.tap_step[dim]}")
-            if one.tap_step[dim] != 1:
-                lines.append(f"mask &= (weight_{dim} >= 0) & (weight_{dim} < {size})")
-            terms.append(f"weight_{dim} * {inner_size}")
-            inner_phases, inner_size = inner_phases * phases, inner_size * size
+        terms, positions = [], layout.run_positions()
+        for dim, size in enumerate(one.kernel_size):
+            phase = f"phase // {prod(windows.phases[dim + 1 :])} % {windows.phases[dim]}"
+            lines.append(f"weight_{dim} = {weight_expr(one, dim, phase, positions.get(dim, 'run_tap'))}")
+            terms.append(f"weight_{dim} * {prod(one.kernel_size[dim + 1 :])}")
+            if dim in one.incomplete_dims(windows.taps):
+                lines.append(f"mask &= weight_{dim} < {size}")
         packed = "(x * scale).to(tl.float16)" if layout.scaled else "x"
         return [
             *lines,
             f"offsets = start + channel * {one.channel_stride} + {' + '.join(terms)}",
             f"x = tl.load({one.buffer}_ptr + offsets, mask=mask, other=0.0)",
             f"padded = (phase * {self.padded_rows} + row) * {layout.depth} + at",
-            f"tl.store(left_packed_ptr + padded, {packed}, mask=at < {layout.depth})",
+            f"tl.store({self.prefix}_packed_ptr + padded, {packed}, mask=at < {layout.depth})",
         ]
 
 
 class PackedImages(Record, frozen=True, kw_only=True):
-    """Images packed as `right_packed`, [image, *size, channels], and their scales."""
+    """Images packed as `PREFIX_packed`, [image, *size, channels], and their scales, `PREFIX_scale`.
 
+    Those that FP16 cannot hold are packed as 0: windows at the end of the image before may read into them.
+    """
+
+    prefix: str
     layout: PackedLayout
     batch: int
 
@@ -267,19 +273,22 @@ class PackedImages(Record, frozen=True, kw_only=True):
     def buffers(self) -> dict[str, tuple[int, str]]:
         """Number of elements and dtype of each buffer; runs at the end of the last image read beyond it."""
         size = self.batch * prod(self.size) * self.layout.channels + self.layout.run
-        packed = {"right_packed": (size, self.layout.dtype)}
-        scales = {"right_scale": (self.batch, "float32"), "right_largest": (self.batch * self._num_chunks, "int32")}
+        packed = {f"{self.prefix}_packed": (size, self.layout.dtype)}
+        scales = {
+            f"{self.prefix}_scale": (self.batch, "float32"),
+            f"{self.prefix}_largest": (self.batch * self._num_chunks, "int32"),
+        }
         return {**packed, **scales} if self.layout.scaled else packed
 
-    def kernels(self, prefix: str) -> list[Kernel]:
+    def kernels(self, region: str) -> list[Kernel]:
         """The kernel that packs them; before it the one that finds their largest elements."""
         return (
-            [self._largest_kernel(prefix), self._pack_kernel(prefix)]
+            [self._largest_kernel(region), self._pack_kernel(region)]
             if self.layout.scaled
-            else [self._pack_kernel(prefix)]
+            else [self._pack_kernel(region)]
         )
 
-    def _largest_kernel(self, prefix: str) -> Kernel:
+    def _largest_kernel(self, region: str) -> Kernel:
         one, block = self.layout.windows, 4096
         pixels = prod(one.image_size)
         terms, inner = [f"at // {pixels} * {one.channel_stride}"], 1
@@ -303,13 +312,13 @@ class PackedImages(Record, frozen=True, kw_only=True):
                     "largest = tl.maximum(largest, x.to(tl.int32, bitcast=True) & 0x7FFFFFFF)",
                 ]
             ),
-            "tl.store(right_largest_ptr + tl.program_id(0), tl.max(largest, axis=0))",
+            f"tl.store({self.prefix}_largest_ptr + tl.program_id(0), tl.max(largest, axis=0))",
         ]
-        name, tensors = f"{prefix}_largest_right_kernel", [one.buffer, "right_largest"]
+        name, tensors = f"{region}_largest_{self.prefix}_kernel", [one.buffer, f"{self.prefix}_largest"]
         doc = f"The largest magnitudes of {self._num_chunks:,} parts of {self.batch:,} images"
         return Kernel(name, print_kernel(name, tensors, doc, body), tensors, self.batch * self._num_chunks, 4)
 
-    def _pack_kernel(self, prefix: str) -> Kernel:
+    def _pack_kernel(self, region: str) -> Kernel:
         layout, one, pixels = self.layout, self.layout.windows, prod(self.size)
         channels = layout.channels
         block_c = min(power_of_two(channels), 64)
@@ -324,11 +333,11 @@ class PackedImages(Record, frozen=True, kw_only=True):
             block = power_of_two(self._num_chunks)
             body += [
                 f"chunk = tl.arange(0, {block})",
-                f"parts = right_largest_ptr + image * {self._num_chunks} + chunk",
+                f"parts = {self.prefix}_largest_ptr + image * {self._num_chunks} + chunk",
                 f"largest = tl.max(tl.load(parts, mask=chunk < {self._num_chunks}, other=0), axis=0)",
                 *SCALING,
                 f"if tl.program_id(0) % {tiles} == 0:",
-                "    tl.store(right_scale_ptr + image, inverse)",
+                f"    tl.store({self.prefix}_scale_ptr + image, inverse)",
             ]
         if layout.padding:
             slack = power_of_two(layout.run)
@@ -336,7 +345,7 @@ class PackedImages(Record, frozen=True, kw_only=True):
             body += [
                 "if tl.program_id(0) == 0:",
                 f"    slack = tl.arange(0, {slack})",
-                f"    end = right_packed_ptr + {self.batch * pixels * channels}",
+                f"    end = {self.prefix}_packed_ptr + {self.batch * pixels * channels}",
                 f"    tl.store(end + slack, {zeros}, mask=slack < {layout.run})",
             ]
         terms = []
@@ -347,7 +356,7 @@ class PackedImages(Record, frozen=True, kw_only=True):
                 body.append(f"inside &= (at_{dim} >= 0) & (at_{dim} < {one.image_size[dim]})")
             terms.append(f"at_{dim} * {one.image_strides[dim]}")
         offset = f"{one.offset} + " if one.offset else ""
-        packed = "(x * scale).to(tl.float16)" if layout.scaled else "x"
+        packed = "tl.where(in_range, x * scale, 0.0).to(tl.float16)" if layout.scaled else "x"
         body += [
             f"start = {offset}image.to(tl.int64) * {one.batch_stride} + {' + '.join(terms)}",
             f"padded = (image.to(tl.int64) * {pixels} + pixel) * {channels}",
@@ -359,13 +368,18 @@ class PackedImages(Record, frozen=True, kw_only=True):
                     f"offsets = start[:, None] + channel[None, :] * {one.channel_stride}",
                     f"x = tl.load({one.buffer}_ptr + offsets, mask=mask, other=0.0)",
                     f"mask = (pixel < {pixels})[:, None] & (channel < {channels})[None, :]",
-                    f"tl.store(right_packed_ptr + padded[:, None] + channel[None, :], {packed}, mask=mask)",
+                    f"tl.store({self.prefix}_packed_ptr + padded[:, None] + channel[None, :], {packed}, mask=mask)",
                 ]
             ),
         ]
-        name, tensors = f"{prefix}_pack_right_kernel", [one.buffer, *self.buffers]
+        name, tensors = f"{region}_pack_{self.prefix}_kernel", [one.buffer, *self.buffers]
         doc = f"Copies {self.batch:,} images with their {one.channels:,} channels last and zeros around them"
         return Kernel(name, print_kernel(name, tensors, doc, body), tensors, self.batch * tiles, 4)
+
+
+def weight_expr(filters: Filters, dim: int, phase: str, position: str) -> str:
+    """The index of a weight in a dimension, by the expressions of its phase and of the position of its tap."""
+    return f"{select(phase, filters.first[dim])} + {position} * {filters.tap_step[dim]}"
 
 
 def select(index: str, values: Sequence[int]) -> str:

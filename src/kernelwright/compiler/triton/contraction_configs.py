@@ -1,0 +1,65 @@
+"""The tiles with which contractions are tried."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kernelwright.compiler.regions.contraction import ContractionRegion, Filters, Windows
+from kernelwright.compiler.triton.operand_packing import PackedLayout, power_of_two
+from kernelwright.core.record import Record
+
+DIRECT, SPLIT, PACKED = "direct", "split", "packed"
+MAX_DIRECT_CHANNELS = 32
+"""Windows of images with more channels are not read directly: their elements are far apart."""
+_SPLIT_TILES = ((128, 128, 64, 8, 3), (128, 64, 64, 8, 4), (64, 64, 64, 4, 4))
+_TF32_TILES = ((128, 256, 32, 8, 3), (128, 128, 32, 8, 3), (64, 128, 32, 4, 4), (64, 64, 32, 4, 4))
+_HALF_TILES = ((128, 256, 64, 8, 3), (128, 128, 64, 4, 4), (64, 128, 64, 4, 4), (64, 64, 64, 4, 4))
+_DIRECT_TILES = ((64, 128, 16, 4, 3), (64, 128, 32, 4, 3), (32, 128, 16, 4, 3))
+_PACKED_TILES = (
+    (128, 256, 64, 8, 3), (128, 128, 64, 8, 3), (128, 128, 32, 4, 4), (64, 256, 64, 8, 3), (64, 256, 32, 4, 4),
+    (64, 128, 64, 4, 4), (64, 128, 32, 4, 4), (64, 128, 16, 4, 4), (32, 256, 32, 4, 4), (32, 128, 16, 4, 4),
+)  # fmt: skip
+
+
+class ContractionConfig(Record, frozen=True, kw_only=True):
+    """A tile of the result, and the steps along k.
+
+    Attributes:
+        operands: `direct`, `split` (FP32 in two FP16 terms) or `packed` (channels last).
+    """
+
+    BLOCK_M: int
+    BLOCK_N: int
+    BLOCK_K: int
+    num_warps: int
+    num_stages: int
+    operands: str = DIRECT
+
+
+def generate_contraction_configs(region: ContractionRegion) -> list[ContractionConfig]:
+    """Return the configs that can run a contraction, most promising first."""
+    one = region.contraction
+    if isinstance(one.right, Windows):
+        run = PackedLayout(windows=one.right, scaled=one.tf32).run
+        packed = [tile for tile in _PACKED_TILES if run % tile[2] == 0]
+        configs = _fitting(packed, one.m, one.n, PACKED)
+        if one.right.channels <= MAX_DIRECT_CHANNELS and _is_plain(region):
+            configs = [*_fitting(_DIRECT_TILES, one.m, one.n, DIRECT), *configs]
+        return configs
+    if one.left.dtype == "float32":
+        return _fitting(*((_TF32_TILES, one.m, one.n, DIRECT) if one.tf32 else (_SPLIT_TILES, one.m, one.n, SPLIT)))
+    return _fitting(_HALF_TILES, one.m, one.n, DIRECT)
+
+
+def _fitting(tiles: Sequence[tuple[int, ...]], m: int, n: int, operands: str) -> list[ContractionConfig]:
+    """The configs whose tiles are not far larger than the result; the smallest always."""
+    names = ("BLOCK_M", "BLOCK_N", "BLOCK_K", "num_warps", "num_stages")
+    limits = [power_of_two(max(size, min(tile[dim] for tile in tiles))) for dim, size in enumerate((m, n))]
+    fitting = [tile for tile in tiles if tile[0] <= limits[0] and tile[1] <= limits[1]]
+    return [ContractionConfig(**dict(zip(names, tile, strict=True)), operands=operands) for tile in fitting]
+
+
+def _is_plain(region: ContractionRegion) -> bool:
+    """Whether a convolution is not transposed."""
+    filters = region.contraction.left
+    return isinstance(filters, Filters) and set(filters.tap_step) == {1}
