@@ -15,7 +15,7 @@ from kernelwright.compiler.capture.calls import list_outputs, map_calls_to_value
 from kernelwright.compiler.capture.capture import CapturedProgram, Source
 from kernelwright.compiler.capture.origins import source_call_name
 from kernelwright.compiler.kernel_source import wrap_call
-from kernelwright.compiler.regions.contraction import AnyRegion
+from kernelwright.compiler.regions.contraction import AnyRegion, ContractionRegion
 from kernelwright.compiler.regions.nodes import READ_AS_FP32, node_arg
 from kernelwright.core.errors import ProblemError
 
@@ -231,7 +231,12 @@ class ForwardCodegen:
 
 
 def _is_elementwise_update(region: AnyRegion, value: fx.Node, target: fx.Node) -> bool:
-    """Whether a region without rows reads each element of `target` only where it stores the element's new value."""
+    """Whether a region without rows reads each element of `target` only where it stores the element's new value.
+
+    A contraction does not: it may compute elements again, from the values that it read before.
+    """
+    if isinstance(region, ContractionRegion):
+        return False
     stores = [store for store in region.stores if store.buffer == value.name]
     loads = [load for load in region.loads if load.buffer == target.name]
     new, old = value.meta["val"], target.meta["val"]

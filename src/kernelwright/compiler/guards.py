@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence, Set
+from collections.abc import Iterable, Sequence, Set
 from typing import Any
 
 import torch
@@ -12,6 +12,7 @@ from torch.utils import _pytree as pytree
 
 from kernelwright.compiler.capture.capture import CapturedProgram
 from kernelwright.compiler.forward_codegen import ForwardCodegen
+from kernelwright.compiler.regions.contraction import AnyRegion, ContractionRegion, Windows
 from kernelwright.problems import Problem
 
 GUARD_TEMPLATE = '''
@@ -104,6 +105,13 @@ def emit_mode_check(training: tuple[bool, ...]) -> str:
     if any(training) and not all(training):
         return f"tuple(module.training for module in self.modules()) == {training}"
     return f"{'all' if training[0] else 'not any'}(module.training for module in self.modules())"
+
+
+def emit_precision_checks(regions: Iterable[AnyRegion]) -> list[str]:
+    """Generate the checks that torch still permits TF32 where contractions were planned with it."""
+    contractions = [one.contraction for one in regions if isinstance(one, ContractionRegion) and one.contraction.tf32]
+    owners = {"cudnn.conv" if isinstance(one.right, Windows) else "cuda.matmul" for one in contractions}
+    return [f'torch.backends.{owner}.fp32_precision == "tf32"' for owner in sorted(owners)]
 
 
 def emit_no_alias_check(tensors: Sequence[str]) -> str:

@@ -18,6 +18,7 @@ from kernelwright.compiler.guards import (
     emit_guard,
     emit_mode_check,
     emit_no_alias_check,
+    emit_precision_checks,
 )
 from kernelwright.compiler.identifiers import Renamer
 from kernelwright.compiler.kernel_source import RegionKernel, wrap_call
@@ -95,6 +96,7 @@ class KernelLayer:
         unpacked, conditions = emit_argument_checks(problem, self.captured, plain_signature(problem))
         if self.captured.training:
             conditions.insert(0, emit_mode_check(self.captured.training))
+        conditions += emit_precision_checks(part.region for part in self.regions)
         tensors = list(forward.inputs("self"))
         tensor_checks = [f"{below.rename('inputs_match')}({', '.join(tensors)})"]
         if any(kind != "output" for kind, _ in self.captured.results):

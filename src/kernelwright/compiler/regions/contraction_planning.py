@@ -103,8 +103,8 @@ def _product(node: fx.Node, left: tuple[Matrix, int, int], right: Matrix, n: int
         raise Unsupported("a result that is not contiguous")
     k = shape_of(node_arg(node, 1 if op_name(node.target) == "addmm" else 0))[-1]
     return Contraction(
-        value=node.name, dtype=dtype_of(node), batch=batch, m=m, n=n, k=k, left=matrix, right=right, bias=bias_of(bias),
-        tf32=dtype_of(node) == "float32" and bool(torch.backends.cuda.matmul.allow_tf32),
+        value=node.name, dtype=dtype_of(node), batch=batch, m=m, n=n, k=k, left=matrix, right=right, bias=bias_of(bias, n),
+        tf32=dtype_of(node) == "float32" and torch.backends.cuda.matmul.fp32_precision == "tf32",
     )  # fmt: skip
 
 
@@ -184,7 +184,7 @@ def _find_epilogue(
             _ = fused.indices
         except Unsupported:
             continue
-        if _depends_otherwise(region, node, set(inside), nodes):
+        if _depends_otherwise(index, node, planned, nodes):
             continue
         if _is_read_elsewhere(node, set(inside)):
             load = next(load for load in region.loads if load.buffer == node.name)
@@ -217,8 +217,13 @@ def _is_view_of(user: fx.Node, node: fx.Node) -> bool:
         return False
 
 
-def _depends_otherwise(region: Region, node: fx.Node, inside: set[fx.Node], nodes: dict[str, fx.Node]) -> bool:
-    """Whether a region reads something else that is computed from the result, outside the region."""
+def _depends_otherwise(index: int, node: fx.Node, planned: Sequence[Planned], nodes: dict[str, fx.Node]) -> bool:
+    """Whether a region reads something else that is computed from the result, outside the region.
+
+    Another region that reads the result computes all of its outputs after it, also those that do not depend on it.
+    """
+    region, inside = planned[index][0], set(planned[index][1])
+    others = [(one, set(members)) for at, (one, members) in enumerate(planned) if at != index]
     reads = {nodes[name] for name in region.reads} - {node}
     stack = [user for user in node.users if user not in inside]
     seen: set[fx.Node] = set()
@@ -230,4 +235,5 @@ def _depends_otherwise(region: Region, node: fx.Node, inside: set[fx.Node], node
         if user in reads:
             return True
         stack += [one for one in user.users if one not in inside]
+        stack += [nodes[name] for one, members in others if user in members for name in one.writes]
     return False

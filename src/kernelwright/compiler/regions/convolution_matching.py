@@ -14,6 +14,10 @@ from kernelwright.compiler.regions.nodes import dtype_of, resolve_view, shape_of
 from kernelwright.compiler.regions.operators import op_name
 
 
+MAX_PADDING_CHANNELS, MAX_PADDING_ROWS = 8, 256
+"""More elements than packed operands add to channels and filters."""
+
+
 def match_convolution(node: fx.Node) -> Contraction:
     """A convolution of images in torch's default order, channels first, without groups.
 
@@ -52,11 +56,32 @@ def match_convolution(node: fx.Node) -> Contraction:
         buffer=own.name, dtype=dtype_of(own), row_stride=row, channel_stride=channel, kernel_size=kernel, first=first,
         tap_step=tap_step, offset=weight_offset,
     )  # fmt: skip
+    _check_offsets(filters, windows, out_channels)
     return Contraction(
-        value=node.name, dtype=dtype_of(node), batch=shape_of(image)[0], m=out_channels,
-        n=prod(windows.output_size), k=in_channels * prod(taps), left=filters, right=windows, bias=bias_of(bias),
-        bias_along="m", tf32=dtype_of(node) == "float32" and torch.backends.cudnn.allow_tf32,
+        value=node.name, dtype=dtype_of(node), batch=shape_of(image)[0], m=out_channels, n=prod(windows.output_size),
+        k=in_channels * prod(taps), left=filters, right=windows, bias=bias_of(bias, out_channels), bias_along="m",
+        tf32=dtype_of(node) == "float32" and _permits_tf32(),
     )  # fmt: skip
+
+
+def _permits_tf32() -> bool:
+    cudnn: Any = torch.backends.cudnn  # `conv` is set at run time
+    return cudnn.conv.fp32_precision == "tf32"
+
+
+def _check_offsets(filters: Filters, windows: Windows, out_channels: int) -> None:
+    """Offsets within an image and within the weight are int32, also in their packed forms.
+
+    Raises:
+        Unsupported: they may not fit.
+    """
+    padded = [size + sum(margin) for size, margin in zip(windows.image_size, windows.margins, strict=True)]
+    channels = windows.channels + MAX_PADDING_CHANNELS
+    extents = [abs(windows.channel_stride) * channels]
+    extents += [abs(stride) * size for stride, size in zip(windows.image_strides, padded, strict=True)]
+    weight = filters.offset + (out_channels + MAX_PADDING_ROWS) * channels * prod(windows.taps) * prod(windows.phases)
+    if max(sum(extents), prod(padded) * channels, weight) >= 2**31:
+        raise Unsupported("an image or a weight of 2**31 elements")
 
 
 def _plain_taps(kernel: int, stride: int, padding: int, dilation: int) -> tuple[Any, ...]:
@@ -91,14 +116,15 @@ def _per_dim(value: Any, rank: int, default: int) -> tuple[int, ...]:
     return values * rank if len(values) == 1 else values
 
 
-def bias_of(bias: Any) -> tuple[str, str] | tuple[()]:
+def bias_of(bias: Any, size: int) -> tuple[str, str] | tuple[()]:
     """Buffer and dtype of a bias.
 
     Raises:
-        Unsupported: it is not a contiguous vector in memory of its own.
+        Unsupported: it is not a contiguous vector of this size in memory of its own.
     """
     if bias is None:
         return ()
-    if not isinstance(bias, fx.Node) or not bias.meta["val"].is_contiguous() or resolve_view(bias)[0] is not bias:
+    is_vector = isinstance(bias, fx.Node) and shape_of(bias) == (size,) and bias.meta["val"].is_contiguous()
+    if not is_vector or resolve_view(bias)[0] is not bias:
         raise Unsupported("a bias that is not a contiguous vector")
     return bias.name, dtype_of(bias)
