@@ -5,14 +5,8 @@ which reports every case. There `libdevice`, which needs a GPU, is torch; the pr
 """
 
 import gc
-import importlib.util
-import json
-import os
 import re
-import subprocess
 import sys
-import tempfile
-import traceback
 from pathlib import Path
 
 import msgspec
@@ -25,6 +19,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from programs import CLASSES, ODD, PROGRAMS, X, Y, normal
 from ptx_arithmetic import evaluated
 from tiers import fast_where, slow
+from triton_interpreter import compiled, interpret, module_of, report_cases, selected_cases
 from ways import ways
 
 from kernelwright.compiler.capture.capture import capture
@@ -34,18 +29,12 @@ from kernelwright.compiler.regions.partition import plan_regions
 from kernelwright.compiler.regions.region import Axis, Load, Region, Scan, Step, Store
 from kernelwright.compiler.triton import tile
 from kernelwright.compiler.triton.configs import MAX_CONFIGS, generate_configs
-from kernelwright.compiler.triton.launcher_template import LAUNCHER_TEMPLATE
 from kernelwright.compiler.triton.printer import print_triton
 from kernelwright.compiler.triton.tile import TritonConfig
 
 pytest.importorskip("triton")
 pytestmark = pytest.mark.xdist_group("triton")
 
-POINTERS = {
-    "float32": "fp32", "float64": "fp64", "float16": "fp16", "bfloat16": "bf16", "int64": "i64", "int32": "i32",
-    "bool": "i1", "int16": "i16", "uint8": "u8", "int8": "i8",
-}  # fmt: skip
-HEAD = "import torch\nimport triton\nimport triton.language as tl\nfrom triton.language.extra import libdevice\n\n\n"
 INFINITE = torch.full((3, 300), float("-inf"))
 INFINITE[1, 7], INFINITE[2, 250] = 2.0, float("inf")
 TIED = torch.tensor([1.0, 3.0, 3.0, float("nan"), 2.0, float("nan"), 0.0]).repeat(3, 20)
@@ -243,64 +232,6 @@ choice; the others in a few programs."""
 # ---- in the process that interprets
 
 
-def module_of(printed, library=True):
-    """The printed text as a module; Triton reads the source of its kernels from a file."""
-    with tempfile.NamedTemporaryFile("w", suffix=".py", delete=False) as file:
-        file.write(HEAD + LAUNCHER_TEMPLATE + "\n\n" + printed.source + "\n\n" + printed.launcher)
-    spec = importlib.util.spec_from_file_location(Path(file.name).stem, file.name)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    Path(file.name).unlink()
-    if library:
-        module.libdevice = _Library()
-    return module
-
-
-class _Library:
-    """libdevice's functions as torch's, on the arrays of the interpreter."""
-
-    def __getattr__(self, name):
-        import triton.language as tl
-        from triton.runtime.interpreter import TensorHandle
-
-        called = {"rint": torch.round, "fast_expf": torch.exp}
-        function = called.get(name) or getattr(torch, name)
-
-        def on_arrays(*given):
-            arrays = [torch.as_tensor(value.handle.data) for value in given]
-            result = function(*arrays).numpy()
-            handle = TensorHandle(result, given[0].dtype.scalar)
-            shape = [*result.shape]
-            return tl.tensor(handle, tl.block_type(given[0].dtype.scalar, shape) if shape else given[0].dtype.scalar)
-
-        return on_arrays
-
-
-def quick_extremes():
-    """The interpreter reduces with a function element by element; numpy knows a maximum that keeps NaN."""
-    import numpy
-    from triton.runtime.interpreter import ReduceOps
-
-    slow = ReduceOps.generic_reduce
-
-    def reduce(self, given):
-        function = {"maximum_nan": numpy.max, "minimum_nan": numpy.min}.get(self.combine_fn.fn.__name__)
-        return self.min_max(given[0], val_reduce_op=function) if function else slow(self, given)
-
-    ReduceOps.generic_reduce = reduce
-
-
-def fused_products():
-    """The interpreter rounds the product of a fused multiply-add, which no GPU does."""
-    from triton.runtime.interpreter import InterpreterBuilder, TensorHandle
-
-    def create_fma(self, x, y, z):
-        exact = x.data.astype("float64") * y.data + z.data
-        return TensorHandle(exact.astype(z.data.dtype), z.dtype.scalar)
-
-    InterpreterBuilder.create_fma = create_fma
-
-
 PLANNED = {}
 
 
@@ -409,85 +340,39 @@ def compare_scans(name):
 
 
 def main(wanted):
-    """Runs cases and prints a JSON object: for each the fault, empty for none, and its seconds."""
-    import time
-
-    sys.path.insert(0, str(Path(__file__).parents[1] / "kernels"))
-    import brisk_export  # noqa: F401 - it patches torch
-    import brisk_interpreter  # noqa: F401 - it patches Triton's interpreter
-
+    """Runs the wanted cases, all by default."""
     gc.disable()
-    quick_extremes()
-    fused_products()
-    torch.set_num_threads(1)
-    found = {}
     todo = [
         (name, lambda p=program, c=pick, n=name: compare(p[0], p[1:], c, ROUNDED.get(n.split("-")[0], {})))
         for name, program, pick in cases()
     ]
     todo += [(name, lambda n=name: compare_scans(n)) for name in SCANNED]
-    for name, run in todo:
-        if wanted and name not in wanted:
-            continue
-        began = time.perf_counter()
+    report_cases({name: narrow(name, run) for name, run in todo if not wanted or name in wanted})
+
+
+def narrow(name, run):
+    """A case, with the end of int32 that its name tells."""
+
+    def narrowed():
         tile.MAX_INT32_OFFSET = SMALL_INT32 if "-wide" in name else LARGEST_INT32
-        try:
-            run()
-            fault = ""
-        except Exception:
-            fault = traceback.format_exc()
-        found[name] = {"fault": fault, "seconds": time.perf_counter() - began}
-    print(json.dumps(found))
+        run()
+
+    return narrowed
 
 
 # ---- in the process of the tests
 
 
-def interpret(names):
-    """What cases gave, from the process that interprets."""
-    run = subprocess.run(
-        [sys.executable, "-W", "ignore", __file__, *names],
-        env=os.environ | {"TRITON_INTERPRET": "1"},
-        capture_output=True,
-        text=True,
-        timeout=500,
-    )
-    assert run.returncode == 0, run.stderr[-2000:]
-    return json.loads(run.stdout)
-
-
 @pytest.fixture(scope="module")
 def interpreted(request):
     """What the selected cases gave, all from one process."""
-    test = request.node.path.name, "test_interpreted_kernels_compute_what_torch_does"
-    selected = [item for item in request.session.items if (item.path.name, item.originalname) == test]
-    return interpret([item.callspec.params["name"] for item in selected])
+    return interpret(__file__, selected_cases(request, "test_interpreted_kernels_compute_what_torch_does"))
 
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("name", TIERS)
 def test_interpreted_kernels_compute_what_torch_does(interpreted, name):
     assert not interpreted[name]["fault"]
-
-
-def compiled(region, choice):
-    """The kernels of a region as machine code for a GPU that is not here."""
-    import triton
-    from triton.backends.compiler import GPUTarget
-    from triton.compiler import ASTSource
-
-    printed = print_triton(region, choice)
-    module = module_of(printed, library=False)
-    types = {f"{place.buffer}_ptr": place.dtype for place in (*region.loads, *region.stores)}
-    types |= {f"{name}_ptr": dtype for name, dtype in printed.scratch.items()}
-    for name in printed.kernel_names:
-        function = getattr(module, name)
-        signature = {name: f"*{POINTERS[types[name]]}" for name in function.arg_names}
-        yield triton.compile(
-            ASTSource(function, signature, {}, {(at,): [["tt.divisibility", 16]] for at in range(len(signature))}),
-            target=GPUTarget("cuda", 90, 32),
-            options={"num_warps": choice.num_warps},
-        )
 
 
 def planned_region(name):
