@@ -4,7 +4,6 @@ Triton's interpreter is switched on before Triton is imported, so this file runs
 which reports every case. There `libdevice`, which needs a GPU, is torch; the printed text is the same.
 """
 
-import gc
 import re
 import sys
 from pathlib import Path
@@ -341,7 +340,6 @@ def compare_scans(name):
 
 def main(wanted):
     """Runs the wanted cases, all by default."""
-    gc.disable()
     todo = [
         (name, lambda p=program, c=pick, n=name: compare(p[0], p[1:], c, ROUNDED.get(n.split("-")[0], {})))
         for name, program, pick in cases()

@@ -4,6 +4,7 @@ Triton's interpreter is switched on before Triton is imported, so files with int
 process of their own.
 """
 
+import gc
 import importlib.util
 import json
 import os
@@ -52,6 +53,7 @@ def report_cases(cases):
     import brisk_export  # noqa: F401 - it patches torch
     import brisk_interpreter  # noqa: F401 - it patches Triton's interpreter
 
+    gc.disable()
     quick_extremes()
     fused_products()
     torch.set_num_threads(1)

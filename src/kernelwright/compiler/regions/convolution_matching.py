@@ -13,7 +13,6 @@ from kernelwright.compiler.regions.contraction import Contraction, Filters, Wind
 from kernelwright.compiler.regions.nodes import dtype_of, resolve_view, shape_of
 from kernelwright.compiler.regions.operators import op_name
 
-
 MAX_PADDING_CHANNELS, MAX_PADDING_ROWS = 8, 256
 """More elements than packed operands add to channels and filters."""
 

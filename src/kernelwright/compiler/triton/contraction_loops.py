@@ -197,7 +197,8 @@ def _convolution_operands(
         weights.append(f"weight_{dim} * {prod(filters.kernel_size[dim + 1 :])}")
         if any(windows.margins[dim]):
             inside.append(f"at_{dim} = start_{dim}[None, :] + tap_{dim}[:, None]")
-            at_masks.append(f"(at_{dim} >= 0) & (at_{dim} < {windows.image_size[dim]})")
+            inside.append(f"in_image_{dim} = (at_{dim} >= 0) & (at_{dim} < {windows.image_size[dim]})")
+            at_masks.append(f"in_image_{dim}")
     is_tap += [f"(weight_{dim} < {filters.kernel_size[dim]})" for dim in filters.incomplete_dims(windows.taps)]
     if is_tap:
         inside.append(f"is_tap = {' & '.join(is_tap)}")

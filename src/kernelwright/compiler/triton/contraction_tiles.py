@@ -13,15 +13,16 @@ GROUP_M = 8
 
 
 class Masks(Record, frozen=True, kw_only=True):
-    """The masks of accesses that depend on rows, on columns and on both; empty where none is needed."""
+    """Which rows and which columns of a tile are in the result, as vectors; empty where all are."""
 
     rows: str
     columns: str
 
     @property
     def both(self) -> str:
-        """Of an access to each element of the tile."""
-        return " & ".join(filter(None, (self.rows, self.columns)))
+        """Which elements of the tile are."""
+        expanded = (f"({self.rows})[:, None]" * bool(self.rows), f"{self.columns}[None, :]" * bool(self.columns))
+        return " & ".join(filter(None, expanded))
 
 
 class Tile(Record, frozen=True, kw_only=True):
@@ -105,6 +106,6 @@ class Tile(Record, frozen=True, kw_only=True):
             size % phases for size, phases in zip(self.windows.output_size, self.windows.phases, strict=True)
         )
         return Masks(
-            rows=f"(offs_m < {one.m})[:, None]" if one.m % self.BLOCK_M else "",
-            columns="in_columns[None, :]" if phases_end or self.num_columns % self.BLOCK_N else "",
+            rows=f"offs_m < {one.m}" if one.m % self.BLOCK_M else "",
+            columns="in_columns" if phases_end or self.num_columns % self.BLOCK_N else "",
         )

@@ -146,7 +146,7 @@ class _Printer:
                 ]
             ),
         ]
-        doc = "Computes in FP32 what the scaled FP16 operands could not hold, marked by a scale that is NaN"
+        doc = "Computes in FP32 what scaled FP16 operands could not hold, marked by a scale that is NaN"
         return self._build(f"{self.region.name}_exact_kernel", doc, body, tile.num_programs, 4)
 
     def _load_lost(self) -> list[str]:

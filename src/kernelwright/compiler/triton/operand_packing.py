@@ -105,7 +105,7 @@ class SplitMatrix(Record, frozen=True, kw_only=True):
                 ]
             ),
         ]
-        doc = f"Splits {total:,} rows of {self.k:,} into two FP16 terms; the largest of a row is from 2**14 to 2**15"
+        doc = f"Splits {total:,} rows of {self.k:,} into two FP16 terms; the largest is 2**14 to 2**15"
         name, tensors = f"{region}_split_{prefix}_kernel", [matrix.buffer, *self.buffers]
         return [Kernel(name, print_kernel(name, tensors, doc, body), tensors, -(-total // block_r), 4)]
 
