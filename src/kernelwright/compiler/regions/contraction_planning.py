@@ -103,7 +103,8 @@ def _product(node: fx.Node, left: tuple[Matrix, int, int], right: Matrix, n: int
         raise Unsupported("a result that is not contiguous")
     k = shape_of(node_arg(node, 1 if op_name(node.target) == "addmm" else 0))[-1]
     return Contraction(
-        value=node.name, dtype=dtype_of(node), batch=batch, m=m, n=n, k=k, left=matrix, right=right, bias=bias_of(bias, n),
+        value=node.name, dtype=dtype_of(node), batch=batch, m=m, n=n, k=k, left=matrix, right=right,
+        bias=bias_of(bias, n),
         tf32=dtype_of(node) == "float32" and torch.backends.cuda.matmul.fp32_precision == "tf32",
     )  # fmt: skip
 
