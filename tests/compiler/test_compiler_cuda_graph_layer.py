@@ -13,9 +13,14 @@ from torch.utils._python_dispatch import TorchDispatchMode
 sys.path.insert(0, str(Path(__file__).parent))
 from first_choice import module_of
 
-from kernelwright.compiler.assembly.cuda_graph_layer import CudaGraphLayer
+from kernelwright.compiler.assembly.cuda_graph_layer import NUM_PLAIN_CALLS, CudaGraphLayer
+from kernelwright.compiler.assembly.kernel_layer import KernelLayer
 from kernelwright.compiler.assembly.output_file import assemble_file
+from kernelwright.compiler.backends import TRITON
 from kernelwright.compiler.budget import time_limit
+from kernelwright.compiler.kernel_source import RegionKernel
+from kernelwright.compiler.planning import plan_problem
+from kernelwright.compiler.regions.contraction import ContractionRegion
 from kernelwright.problems import load_problem
 
 MODEL = """import torch
@@ -321,3 +326,135 @@ def test_a_program_may_call_itself(tmp_path):
     x = torch.randn(9, 8)
     with time_limit(0.3):
         torch.testing.assert_close(new(x), old(x))
+
+
+# ---- kernels in a graph, on a GPU
+
+KERNELS = """import torch
+from torch import nn
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(512, 512)
+        self.register_buffer("mean", torch.zeros(512))
+
+    def forward(self, x):
+        result = torch.relu(self.linear(x)) + 1
+        self.mean.mul_(0.9).add_(result.mean(0), alpha=0.1)
+        return result
+
+
+def get_inputs():
+    return [torch.randn(512, 512)]
+
+
+def get_init_inputs():
+    return []
+"""
+
+
+@pytest.fixture
+def replayed(tmp_path):
+    """The original model, a replayed one whose kernels are generated, and the number of its replays."""
+    path = tmp_path / "problem.py"
+    path.write_text(KERNELS)
+    problem = load_problem(str(path))
+    found = plan_problem(problem, "cuda")
+    regions = [part.region for part in found.regions if part.region.name not in found.same_as]
+    assert any(isinstance(one, ContractionRegion) for one in regions)
+    kernels = [RegionKernel(one, TRITON.generate_configs(one)[0]) for one in regions]
+    layer = KernelLayer(found.captured, found.regions, kernels, "cuda", found.same_as)
+    made = module_of(assemble_file(problem, [layer, CudaGraphLayer()], "A test."))
+    old, new = made.Model().cuda().eval(), made.ModelNew().cuda().eval()
+    new.load_state_dict(old.state_dict())
+    return old, new
+
+
+def count_replays(model, monkeypatch):
+    """A list that grows by one with each replay."""
+    replays, graph = [], model.cuda_graph_replay.graph
+
+    class Counted:
+        def replay(self):
+            replays.append(1)
+            graph.replay()
+
+    monkeypatch.setattr(model.cuda_graph_replay, "graph", Counted())
+    return replays
+
+
+def check_call(old, new, x):
+    """Both results and buffers are near each other; the products are FP32 in both."""
+    got, right = new(x), old(x)
+    torch.testing.assert_close(got, right, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(new.mean, old.mean, rtol=1e-4, atol=1e-4)
+    return got
+
+
+def captured(old, new):
+    """After enough calls, the model has a graph."""
+    for _ in range(NUM_PLAIN_CALLS + 1):
+        check_call(old, new, torch.randn(512, 512, device="cuda"))
+    assert new.cuda_graph_replay.graph is not None
+
+
+@pytest.mark.gpu
+@torch.no_grad()
+def test_a_graph_computes_new_results_and_updates_buffers(replayed, monkeypatch):
+    old, new = replayed
+    captured(old, new)
+    replays = count_replays(new, monkeypatch)
+    first = check_call(old, new, x := torch.randn(512, 512, device="cuda"))
+    kept = first.clone()
+    for _ in range(10):
+        check_call(old, new, torch.randn(512, 512, device="cuda"))
+    assert len(replays) == 11
+    assert torch.equal(first, kept), "results are copies"
+    assert torch.equal(new(x), first), "the same in every call"
+
+
+@pytest.mark.gpu
+@torch.no_grad()
+def test_other_shapes_layouts_and_streams_are_called_as_they_are(replayed, monkeypatch):
+    old, new = replayed
+    captured(old, new)
+    replays = count_replays(new, monkeypatch)
+    check_call(old, new, torch.randn(100, 512, device="cuda"))
+    check_call(old, new, torch.randn(512, 512, device="cuda").t())
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        check_call(old, new, torch.randn(512, 512, device="cuda"))
+    torch.cuda.current_stream().wait_stream(stream)
+    assert not replays
+    check_call(old, new, torch.randn(512, 512, device="cuda"))
+    assert len(replays) == 1
+
+
+@pytest.mark.gpu
+@torch.no_grad()
+def test_changed_parameters_are_read_and_exchanged_ones_end_replays(replayed, monkeypatch):
+    old, new = replayed
+    captured(old, new)
+    replays = count_replays(new, monkeypatch)
+    for model in replayed:
+        model.linear.weight.mul_(0.5)
+    check_call(old, new, torch.randn(512, 512, device="cuda"))
+    assert len(replays) == 1
+    for model in replayed:
+        model.linear.bias = torch.nn.Parameter(torch.ones(512, device="cuda"))
+    check_call(old, new, torch.randn(512, 512, device="cuda"))
+    assert len(replays) == 1
+
+
+@pytest.mark.gpu
+@torch.no_grad()
+def test_infinities_are_computed_again_in_a_graph_too(replayed):
+    old, new = replayed
+    captured(old, new)
+    x = torch.randn(512, 512, device="cuda")
+    x[3, 4], x[5, 6] = float("inf"), float("nan")
+    got, right = new(x), old(x)
+    torch.testing.assert_close(got, right, rtol=1e-4, atol=1e-4, equal_nan=True)
