@@ -17,6 +17,7 @@ from kernelwright.compiler.capture.origins import source_call_name
 from kernelwright.compiler.kernel_source import wrap_call
 from kernelwright.compiler.regions.contraction import AnyRegion
 from kernelwright.compiler.regions.nodes import READ_AS_FP32, node_arg
+from kernelwright.compiler.regions.region import Region
 from kernelwright.core.errors import ProblemError
 
 MAX_LITERAL_ELEMENTS = 64
@@ -117,7 +118,7 @@ class ForwardCodegen:
             writer = next((one for one in self.statements if value in one.stored_outputs), None)
             if target is None or returned or writer is None:
                 continue
-            if writer.region is None or writer.region.name not in inplace_regions:
+            if not isinstance(writer.region, Region) or writer.region.name not in inplace_regions:
                 continue
             read_by_others = any(target in other.inputs for other in self.statements if other is not writer)
             is_only_use = non_aliases.count(value) == 1 and not read_by_others
