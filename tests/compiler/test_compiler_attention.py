@@ -120,3 +120,20 @@ def test_equal_calls_are_repetitions():
         plan = plan_program(two_layers, tensors(), {})
     calls = [part.region.name for part in plan.regions if isinstance(part.region, CallRegion)]
     assert plan.same_as == {calls[1]: calls[0]} and len(calls) == 2
+
+
+@pytest.mark.parametrize(("head", "products"), [(257, 2), (256, 0)])
+def test_heads_too_large_for_fused_kernels_become_products(head, products):
+    generator = torch.Generator().manual_seed(0)
+    args = [torch.randn(2, 6, head, generator=generator) for _ in range(3)]
+    attend = nn.functional.scaled_dot_product_attention
+    with capturing_for("cuda"):
+        captured = capture(attend_with(attend), args, {})
+    assert names(captured).count("aten.matmul.default") == products
+    module = fx.GraphModule(nn.Module(), captured.graph)
+    (got,) = module(*bind_placeholders(captured, attend_with(attend), args, {}))
+    torch.testing.assert_close(got, attend(*args))
+
+
+def attend_with(attend):
+    return lambda q, k, v: attend(q, k, v)

@@ -10,7 +10,7 @@ from torch import fx
 
 from kernelwright.compiler.regions.axes import Unsupported
 from kernelwright.compiler.regions.contraction import Contraction, Filters, Windows
-from kernelwright.compiler.regions.nodes import dtype_of, resolve_view, shape_of
+from kernelwright.compiler.regions.nodes import FULL_PRECISION, dtype_of, resolve_view, shape_of
 from kernelwright.compiler.regions.operators import op_name
 
 
@@ -55,8 +55,14 @@ def match_convolution(node: fx.Node) -> Contraction:
     return Contraction(
         value=node.name, dtype=dtype_of(node), batch=shape_of(image)[0], m=out_channels,
         n=prod(windows.output_size), k=in_channels * prod(taps), left=filters, right=windows, bias=bias_of(bias),
-        bias_along="m", tf32=dtype_of(node) == "float32" and torch.backends.cudnn.allow_tf32,
+        bias_along="m", tf32=_may_use_tf32(node),
     )  # fmt: skip
+
+
+def _may_use_tf32(node: fx.Node) -> bool:
+    """Whether torch would round the operands, and the convolution is the program's own: one of sums of inputs has the
+    error of each rounding, where the sum of many outputs averages them."""
+    return dtype_of(node) == "float32" and torch.backends.cudnn.allow_tf32 and FULL_PRECISION not in node.meta
 
 
 def _plain_taps(kernel: int, stride: int, padding: int, dilation: int) -> tuple[Any, ...]:

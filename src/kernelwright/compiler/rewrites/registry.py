@@ -10,6 +10,7 @@ from torch import fx
 
 from kernelwright.compiler.rewrites.affine_folding import fold_affine_chains
 from kernelwright.compiler.rewrites.attention import recognize_attention
+from kernelwright.compiler.rewrites.attention_products import unfold_large_attention
 from kernelwright.compiler.rewrites.concat_sinking import sink_concats
 from kernelwright.compiler.rewrites.costs import estimate_work
 from kernelwright.compiler.rewrites.degenerate import count_degenerate_results, replace_degenerate_results
@@ -69,6 +70,11 @@ REWRITES = (
         "attention",
         "attention that is spelled out becomes scaled_dot_product_attention",
         _graph_only(recognize_attention),
+    ),
+    Rewrite(
+        "attention_products",
+        "attention with heads too large for torch's fused kernels becomes two products",
+        _graph_only(unfold_large_attention),
     ),
     Rewrite("means", "a sum divided by its count becomes a mean", _graph_only(fuse_means)),
     Rewrite("padding_sinking", "a convolution pads its input itself", _graph_only(sink_padding)),
