@@ -173,6 +173,7 @@ class StagedFile:
         return EAGER, *self._verified(EAGER)  # its faults are those of the problem
 
     def _verified(self, variant: Variant) -> tuple[str, Verdict]:
+        self.session.free_memory()
         source = variant.source(self.session.problem, file_header(self.session, variant))
         return source, self._verify(source)
 
