@@ -142,6 +142,8 @@ def optimize_session(
     session.make_plan(disabled=disabled)
     session.tune_regions()
     selector.time_kernels()
+    if session.device == "cuda":
+        selector.time_options()
     return selector.select()
 
 
