@@ -12,6 +12,7 @@ from kernelwright.compiler.regions.axes import Unsupported
 from kernelwright.compiler.regions.contraction import Contraction, Filters, Windows
 from kernelwright.compiler.regions.nodes import FULL_PRECISION, dtype_of, resolve_view, shape_of
 from kernelwright.compiler.regions.operators import op_name
+from kernelwright.verification.outcome import WIDENED, operand_precision
 
 
 def match_convolution(node: fx.Node) -> Contraction:
@@ -62,7 +63,8 @@ def match_convolution(node: fx.Node) -> Contraction:
 def _may_use_tf32(node: fx.Node) -> bool:
     """Whether torch would round the operands, and the convolution is the program's own: one of sums of inputs has the
     error of each rounding, where the sum of many outputs averages them."""
-    return dtype_of(node) == "float32" and torch.backends.cudnn.allow_tf32 and FULL_PRECISION not in node.meta
+    permitted = torch.backends.cudnn.allow_tf32 or operand_precision() in WIDENED
+    return dtype_of(node) == "float32" and permitted and FULL_PRECISION not in node.meta
 
 
 def _plain_taps(kernel: int, stride: int, padding: int, dilation: int) -> tuple[Any, ...]:
