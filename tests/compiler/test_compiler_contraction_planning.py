@@ -22,6 +22,7 @@ from kernelwright.compiler.regions.contraction import ContractionRegion
 from kernelwright.compiler.regions.contraction_planning import plan_contractions
 from kernelwright.compiler.regions.lowering import lower_nodes
 from kernelwright.compiler.regions.region import Region
+from kernelwright.verification.outcome import widened_precision
 
 X, Y = normal(20, 40), normal(40, 30)
 FEWEST = {"kept": 2, "chain": 2}
@@ -229,14 +230,31 @@ def test_a_product_of_a_tensor_with_itself_is_another_kernel():
     assert not found.same_as
 
 
-@pytest.mark.parametrize("permitted", [True, False])
-def test_files_planned_with_tf32_run_kernels_where_torch_permits_it_alone(permitted):
+def planned_with_tf32():
+    """A convolution and a product that may use TF32."""
     layer, image = CONVOLUTIONS["plain"]
-    regions = [part.region for part in plan(layer, image, tf32=permitted).regions]
-    regions += [part.region for part in plan(product, X, Y, tf32=permitted).regions]
-    checks = emit_precision_checks(regions)
-    assert len(checks) == 2 * permitted
-    with planned_for_gpu(tf32=permitted):
+    return [part.region for program, *args in ((layer, image), (product, X, Y))
+            for part in contractions(plan(program, *args, tf32=True))]  # fmt: skip
+
+
+def test_files_planned_with_tf32_run_kernels_only_while_torch_permits_it():
+    regions = planned_with_tf32()
+    with planned_for_gpu(tf32=True):
+        checks = emit_precision_checks(regions)
+        assert len(checks) == 2
         assert all(eval(check, {"torch": torch}) for check in checks)
     with planned_for_gpu(tf32=False):
         assert not any(eval(check, {"torch": torch}) for check in checks)
+
+
+def test_what_the_user_permits_is_not_checked():
+    regions = planned_with_tf32()
+    with planned_for_gpu(tf32=False):
+        assert not emit_precision_checks(regions)
+    with planned_for_gpu(tf32=True), widened_precision("tf32"):
+        assert not emit_precision_checks(regions)
+
+
+def test_fp32_is_not_checked():
+    with planned_for_gpu(tf32=True):
+        assert not emit_precision_checks([part.region for part in plan(product, X, Y, tf32=False).regions])

@@ -1,4 +1,4 @@
-"""`torch.compile(model, backend="kernelwright")`: forward, backward, graph breaks, changing shapes, no gradients."""
+"""Dynamo graphs with kernels: forward, backward, graph breaks, changing shapes, no gradients."""
 
 import sys
 import warnings
@@ -13,7 +13,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from first_choice import quick
 
 from kernelwright.compiler import dynamo_backend as backend_module
-from kernelwright.compiler.dynamo_backend import kernelwright
+from kernelwright.compiler.dynamo_backend import compile_with_kernels as kernelwright
 
 
 @pytest.fixture(scope="module", autouse=True)

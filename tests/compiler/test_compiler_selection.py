@@ -347,8 +347,15 @@ def tried_on_a_gpu(monkeypatch, convolution, times_us, **given):
     monkeypatch.setattr(selector.session.tuner, "device", "cuda")
     selector.session.program = convolution.module
     selector.time_baselines()
+    assert tried == [name for name in ("torch", "torch.compile") if name in tried], "the kernels come first"
+    selector.time_options()
     assert not selector.session.faults
     return tried, selector.options
+
+
+def test_options_of_torch_are_not_tried_where_kernels_lead(monkeypatch, convolution):
+    monkeypatch.setattr(ProgramSelector, "_kernels_lead", lambda self: True)
+    assert tried_on_a_gpu(monkeypatch, convolution, {})[0] == ["torch", "torch.compile"]
 
 
 CHANNELS_LAST, BENCHMARK = "channels-last", "cuDNN's fastest algorithms"

@@ -33,6 +33,14 @@ def optimize(
             min=1.0,
         ),
     ] = None,
+    precision: Annotated[
+        str | None,
+        typer.Option(
+            "--precision",
+            help="Let the operands of FP32 products be rounded; by default they keep the precision of the program.",
+            metavar="tf32|bf16",
+        ),
+    ] = None,
     train: Annotated[bool, typer.Option("--train", help="Also generate the backward pass.")] = False,
     show: Annotated[
         str | None,
@@ -73,6 +81,7 @@ def optimize(
         train=train,
         plan_only=show is not None,
         budget_s=budget,
+        precision=precision,
         without=without or (),
         rewrite_degenerate=rewrite_degenerate,
     )

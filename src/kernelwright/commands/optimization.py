@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 
 from kernelwright.commands.result import CommandResult, format_command, select_device
-from kernelwright.core.errors import DeviceError
+from kernelwright.core.errors import DeviceError, UsageError
 from kernelwright.core.optimization import Optimization
 
 
@@ -20,6 +21,7 @@ def optimize(
     train: bool = False,
     plan_only: bool = False,
     budget_s: float | None = None,
+    precision: str | None = None,
     without: Sequence[str] = (),
     rewrite_degenerate: bool = False,
 ) -> CommandResult[Optimization]:
@@ -29,7 +31,7 @@ def optimize(
         without: names of rewrites that are not applied.
         rewrite_degenerate: results that do not depend on the arguments become constants.
     Raises:
-        UsageError: `without` names no rewrite.
+        UsageError: `precision` is unknown, or `without` names no rewrite.
     """
     from kernelwright.compiler import optimize_file
     from kernelwright.compiler.rewrites.registry import select_disabled
@@ -47,6 +49,7 @@ def optimize(
                 train=train,
                 plan_only=plan_only,
                 budget_s=budget_s,
+                precision=_checked_precision(precision),
                 disabled=disabled,
             )
     except DeviceError as error:
@@ -59,3 +62,11 @@ def optimize(
     verb = "why" if found.verdict.accepted else "verify"
     status = "ok" if found.verdict.accepted else "finding"
     return CommandResult(found, status, (format_command(verb, problem, found.output_file, device=device),))
+
+
+def _checked_precision(precision: str | None) -> Any:
+    from kernelwright.verification.outcome import WIDENED
+
+    if precision not in (None, *WIDENED):
+        raise UsageError(f"--precision {precision!r}: there are {' and '.join(WIDENED)}", next="--precision tf32")
+    return precision

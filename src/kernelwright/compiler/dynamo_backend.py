@@ -1,12 +1,13 @@
 """`torch.compile(model, backend="kernelwright")`: Dynamo captures graphs, AOTAutograd adds their gradients, and each
 region becomes a kernel with its most promising config.
 
-Nothing is tuned, and only the first result of each kernel is compared with torch's; `kernelwright.optimize` tunes and
-verifies.
+The first call times each graph against inductor's and eager torch, and the fastest is kept. No kernel is tuned, and
+only the first result of each is compared with torch's; `kernelwright.optimize` tunes and verifies.
 """
 
 from __future__ import annotations
 
+import copy
 import warnings
 from collections.abc import Callable, Sequence
 from types import ModuleType
@@ -18,6 +19,7 @@ from torch.utils import _pytree as pytree
 
 from kernelwright.compiler.backends import Backend, backend_for
 from kernelwright.compiler.capture.capture import CapturedProgram, Source, build_decomposition_table, remove_aliases
+from kernelwright.compiler.fastest_graph import FastestGraph, compile_with_inductor, has_static_sizes
 from kernelwright.compiler.forward_codegen import ForwardCodegen, PlannedRegion
 from kernelwright.compiler.kernel_source import RegionKernel, load, wrap_call
 from kernelwright.compiler.reference import build_reference
@@ -31,7 +33,18 @@ from kernelwright.verification.quick_check import find_mismatch
 
 
 def kernelwright(module: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
-    """Compile one Dynamo graph; registered with torch under this name."""
+    """Compile one Dynamo graph; registered with torch under this name.
+
+    Graphs with dynamic sizes are left to inductor.
+    """
+    inductor, mutated = compile_with_inductor(module, inputs)
+    if not has_static_sizes(inputs):
+        return inductor
+    return FastestGraph(module, inductor, compile_with_kernels, mutated)
+
+
+def compile_with_kernels(module: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+    """Compile one Dynamo graph and its gradient with kernels for their regions."""
     from functorch.compile import make_boxed_func
     from torch._dynamo.backends.common import aot_autograd
 
@@ -40,7 +53,8 @@ def kernelwright(module: fx.GraphModule, inputs: Sequence[Any]) -> Callable[...,
 
     warm_up_mkl()  # the first results are compared with torch's
     table = build_decomposition_table()
-    return aot_autograd(fw_compiler=compiler, bw_compiler=compiler, decompositions=table)(module, inputs)
+    own = fx.GraphModule(module, copy.deepcopy(module.graph))
+    return aot_autograd(fw_compiler=compiler, bw_compiler=compiler, decompositions=table)(own, list(inputs))
 
 
 def compile_graph(module: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
@@ -51,7 +65,7 @@ def compile_graph(module: fx.GraphModule, inputs: Sequence[Any]) -> Callable[...
     """
     devices = {value.device.type for value in inputs if isinstance(value, torch.Tensor)}
     constants = any(node.op == "get_attr" for node in module.graph.nodes)
-    if constants or len(devices) != 1 or not all(_is_static(value) for value in inputs):
+    if constants or len(devices) != 1 or not has_static_sizes(inputs):
         return module.forward
     backend = backend_for(devices.pop())
     remove_aliases(module.graph)
@@ -133,9 +147,3 @@ def _as_captured(module: fx.GraphModule) -> CapturedProgram:
     results = tuple(("output", "") for _ in values)  # type: ignore[union-attr]
     sources = {node: Source("argument", str(index)) for index, node in enumerate(placeholders)}
     return CapturedProgram(module.graph, module, sources, results, pytree.tree_structure((0,) * len(results)))
-
-
-def _is_static(value: Any) -> bool:
-    if isinstance(value, torch.Tensor):
-        return all(isinstance(size, int) for size in (*value.shape, *value.stride()))
-    return isinstance(value, int)

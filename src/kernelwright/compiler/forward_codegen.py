@@ -15,8 +15,9 @@ from kernelwright.compiler.capture.calls import list_outputs, map_calls_to_value
 from kernelwright.compiler.capture.capture import CapturedProgram, Source
 from kernelwright.compiler.capture.origins import source_call_name
 from kernelwright.compiler.kernel_source import wrap_call
-from kernelwright.compiler.regions.contraction import AnyRegion, ContractionRegion
+from kernelwright.compiler.regions.contraction import AnyRegion
 from kernelwright.compiler.regions.nodes import READ_AS_FP32, node_arg
+from kernelwright.compiler.regions.region import Region
 from kernelwright.core.errors import ProblemError
 
 MAX_LITERAL_ELEMENTS = 64
@@ -117,7 +118,8 @@ class ForwardCodegen:
             writer = next((one for one in self.statements if value in one.stored_outputs), None)
             if target is None or returned or writer is None:
                 continue
-            if writer.region is None or writer.region.name not in inplace_regions:
+            # a contraction may compute elements again, from the values that were there before
+            if not isinstance(writer.region, Region) or writer.region.name not in inplace_regions:
                 continue
             read_by_others = any(target in other.inputs for other in self.statements if other is not writer)
             is_only_use = non_aliases.count(value) == 1 and not read_by_others
@@ -231,12 +233,7 @@ class ForwardCodegen:
 
 
 def _is_elementwise_update(region: AnyRegion, value: fx.Node, target: fx.Node) -> bool:
-    """Whether a region without rows reads each element of `target` only where it stores the element's new value.
-
-    A contraction does not: it may compute elements again, from the values that it read before.
-    """
-    if isinstance(region, ContractionRegion):
-        return False
+    """Whether a region without rows reads each element of `target` only where it stores the element's new value."""
     stores = [store for store in region.stores if store.buffer == value.name]
     loads = [load for load in region.loads if load.buffer == target.name]
     new, old = value.meta["val"], target.meta["val"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterable, Sequence, Set
+from operator import attrgetter
 from typing import Any
 
 import torch
@@ -14,6 +15,7 @@ from kernelwright.compiler.capture.capture import CapturedProgram
 from kernelwright.compiler.forward_codegen import ForwardCodegen
 from kernelwright.compiler.regions.contraction import AnyRegion, ContractionRegion, Windows
 from kernelwright.problems import Problem
+from kernelwright.verification.outcome import WIDENED, operand_precision
 
 GUARD_TEMPLATE = '''
 def inputs_match(*tensors) -> bool:
@@ -108,10 +110,14 @@ def emit_mode_check(training: tuple[bool, ...]) -> str:
 
 
 def emit_precision_checks(regions: Iterable[AnyRegion]) -> list[str]:
-    """Generate the checks that torch still permits TF32 where contractions were planned with it."""
+    """Generate the checks that torch still permits TF32 where contractions were planned with it and torch permits it
+    now, so that it was not the user who did."""
+    if operand_precision() in WIDENED:
+        return []
     contractions = [one.contraction for one in regions if isinstance(one, ContractionRegion) and one.contraction.tf32]
     owners = {"cudnn.conv" if isinstance(one.right, Windows) else "cuda.matmul" for one in contractions}
-    return [f'torch.backends.{owner}.fp32_precision == "tf32"' for owner in sorted(owners)]
+    permitted = [owner for owner in sorted(owners) if attrgetter(owner)(torch.backends).fp32_precision == "tf32"]
+    return [f'torch.backends.{owner}.fp32_precision == "tf32"' for owner in permitted]
 
 
 def emit_no_alias_check(tensors: Sequence[str]) -> str:

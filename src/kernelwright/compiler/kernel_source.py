@@ -13,7 +13,9 @@ from typing import Any, NamedTuple
 
 from kernelwright.compiler.cpp.prelude import select_prelude
 from kernelwright.compiler.cpp.printer import print_cpp
+from kernelwright.compiler.library.attention import print_attention
 from kernelwright.compiler.regions.axes import Unsupported
+from kernelwright.compiler.regions.call import CallRegion
 from kernelwright.compiler.regions.contraction import AnyRegion
 from kernelwright.compiler.regions.region import Region, Store
 from kernelwright.compiler.triton.generators import print_region
@@ -110,13 +112,15 @@ def emit_triton(kernels: Sequence[RegionKernel]) -> str:
     Raises:
         Unsupported: a step is not supported by the Triton backend.
     """
+    calls = [print_attention(one.region, one.config) for one in kernels if isinstance(one.region, CallRegion)]
+    kernels = [kernel for kernel in kernels if not isinstance(kernel.region, CallRegion)]
     printed = [print_region(kernel.region, kernel.config) for kernel in kernels]
     helpers = dict.fromkeys(helper for one in printed for helper in one.helpers)
     functions = [
         "\n\n".join([one.kernels, one.launcher, _emit_triton_function(kernel, one.launcher_name)])
         for one, kernel in zip(printed, kernels, strict=True)
     ]
-    return "\n\n".join([LAUNCHER_TEMPLATE, *helpers, *functions])
+    return "\n\n".join([*([LAUNCHER_TEMPLATE] if kernels else []), *helpers, *functions, *calls])
 
 
 def emit_torch_compile(kernel: RegionKernel) -> str:

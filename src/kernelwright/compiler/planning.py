@@ -13,6 +13,7 @@ from torch import fx
 
 from kernelwright.compiler.capture.capture import CapturedProgram, capture_with_training_mode
 from kernelwright.compiler.forward_codegen import PlannedRegion
+from kernelwright.compiler.regions.call import CallRegion, plan_calls
 from kernelwright.compiler.regions.contraction import ContractionRegion
 from kernelwright.compiler.regions.contraction_planning import plan_contractions
 from kernelwright.compiler.regions.operators import op_name
@@ -66,6 +67,7 @@ def plan_program(
         captured = capture_with_training_mode(program, args, kwargs, disabled)
     planned, reasons = plan_regions(captured.graph)
     regions = plan_contractions(captured.graph, planned)
+    regions += plan_calls(captured.graph, [region.name for region, _ in regions])
     in_regions = {node for _, nodes in regions for node in nodes}
     refused = {
         node: reason for node, reason in reasons.items() if node not in in_regions and op_name(node.target) != "getitem"
@@ -116,6 +118,9 @@ def anonymous_text(part: PlannedRegion) -> str:
         return fields
 
     region = part.region
+    if isinstance(region, CallRegion):
+        tensors = {parameter: (number(name), dtype) for parameter, (name, dtype) in region.tensors.items()}
+        return f"{region.operator} {tensors} {region.shapes} {region.literals} {renamed(region.output)}"
     contraction = [region.contraction] if isinstance(region, ContractionRegion) else []
     loads = region.epilogue.loads if isinstance(region, ContractionRegion) else region.loads
     parts = (*contraction, *region.outer, "rows", *region.row, *loads, *region.steps, *region.stores)

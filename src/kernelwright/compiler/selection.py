@@ -41,6 +41,8 @@ QUICK_BUDGET_S, FINAL_BUDGET_S = 0.15, 0.6
 MAX_FINALISTS, MIN_VARIANT_S = 3, 1.0
 RESERVE_S = {"cpu": 5.0, "cuda": 10.0}
 """What the verification of the file takes in addition to its goldens: a process that loads it."""
+MAX_OPTION_SPEEDUP = 1.5
+"""What channels-last order or cuDNN's choice of algorithms may gain."""
 MAX_COPY_SHARE = 0.25
 """A graph is tried where its copies take at most this part of a variant's time."""
 MAX_CHECKED_SHARE = 32
@@ -126,13 +128,25 @@ class ProgramSelector:
         if self.use_torch_compile:
             report_stage("torch.compile of the whole program", 300)
             self._try(COMPILED)
-        if self.session.problem.source and has_convolutions(self.session.program):
+        if self.session.device == "cpu":  # the kernels are planned for the order of channels that is fastest
+            self.time_options()
+
+    def time_options(self) -> None:
+        """Time torch with channels last and with cuDNN's fastest algorithms, then the best variants in CUDA graphs."""
+        if self.session.problem.source and has_convolutions(self.session.program) and not self._kernels_lead():
             options: list[dict[str, Any]] = [{"channels_last": True}]
             options += [{"cudnn_benchmark": True}] if self.session.device == "cuda" else []
             for option in options:
                 for engine in (TORCH, TORCH_COMPILE):
                     self._try_option(engine, **option)
         self._try_graphs(2)
+
+    def _kernels_lead(self) -> bool:
+        """Whether the kernels are so much faster than torch that no option of torch's makes up for it."""
+        fastest, torch_alone = self._fastest(TORCH, TORCH_COMPILE, OWN_KERNELS), self._fastest(TORCH, TORCH_COMPILE)
+        if fastest is None or torch_alone is None:
+            return False
+        return self.quick_us[torch_alone.name] > MAX_OPTION_SPEEDUP * self.quick_us[fastest.name]
 
     def _try_option(self, engine: str, **option: Any) -> None:
         """Try the fastest variant of an engine with one more option; torch.compile only where it helps torch."""

@@ -113,6 +113,10 @@ class OptimizationSession:
         """Free the inputs and cached device memory; the inputs are drawn again where they are needed."""
         self.__dict__.pop("inputs", None)
         torch._dynamo.reset()
+        self.free_memory()
+
+    def free_memory(self) -> None:
+        """Return unused device memory to the device, also that of unreachable cycles: another process needs it."""
         if self.device == "cuda":
             gc.collect()
             torch.cuda.empty_cache()

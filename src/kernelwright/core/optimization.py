@@ -130,6 +130,7 @@ class Optimization(Record, frozen=True, kw_only=True):
     `engine` is what computes in the file: `torch`, `torch.compile` or `kernels`; empty for a plan. `options` are those
     of the whole program, such as `channels-last`. `num_kernels` counts the kernels in the file; several regions may
     share one. `modules` are sorted by their time before, the longest first.
+    `precision` is what the operands of FP32 products may be rounded to, empty for that of the program.
     `rewrites` are those of the captured graph, which the variants with kernels run.
     """
 
@@ -142,6 +143,7 @@ class Optimization(Record, frozen=True, kw_only=True):
     source: str
     verdict: Verdict | None
     bench: Bench | None
+    precision: str = ""
     engine: str = ""
     options: tuple[str, ...] = ()
     num_kernels: int = 0

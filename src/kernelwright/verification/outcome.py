@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
-from typing import Any, NamedTuple, cast
+from typing import Any, Literal, NamedTuple, cast
 
 import torch
 from torch import Tensor
@@ -16,7 +16,10 @@ from kernelwright.problems.problem import Args, clone_inputs, tensor_leaves
 from kernelwright.verification.transport.state import bitwise_equal, named_state_kinds, preserve_state
 from kernelwright.verification.transport.tensor_codec import PLAIN_TYPES, to_strided
 
-_tf32_as_set: ContextVar[bool] = ContextVar("tf32_as_set", default=False)
+AS_TORCH_IS_SET, WIDENED = "torch", ("tf32", "bf16")
+Precision = Literal["tf32", "bf16"]
+"""What the user can let the operands of products be rounded to."""
+_operand_precision: ContextVar[str] = ContextVar("operand_precision", default="fp32")
 
 
 class ProgramResult(NamedTuple):
@@ -65,7 +68,7 @@ def run_program(
 def disable_tf32() -> Iterator[None]:
     """Disable TF32 and reduced-precision paths in products and in cuDNN (on by default there), except within
     `tf32_as_set`; restored on exit."""
-    if _tf32_as_set.get():
+    if operand_precision() != "fp32":
         yield
         return
     matmul, cudnn = cast(Any, torch.backends.cuda.matmul), cast(Any, torch.backends.cudnn)
@@ -79,17 +82,31 @@ def disable_tf32() -> Iterator[None]:
 
 @contextmanager
 def tf32_as_set() -> Iterator[None]:
-    """Run the reference in the precision of its eager run: torch lets cuDNN use TF32 unless the program forbids it."""
-    token = _tf32_as_set.set(True)
+    """Run the reference in the precision of its eager run, or in the wider one of `widened_precision`: torch lets cuDNN
+    use TF32 unless the program forbids it."""
+    with _set_operand_precision(AS_TORCH_IS_SET if operand_precision() == "fp32" else operand_precision()):
+        yield
+
+
+@contextmanager
+def widened_precision(precision: Precision | None) -> Iterator[None]:
+    """Let the operands of all products be rounded to TF32 or BF16; None changes nothing."""
+    with _set_operand_precision(precision or operand_precision()):
+        yield
+
+
+@contextmanager
+def _set_operand_precision(precision: str) -> Iterator[None]:
+    token = _operand_precision.set(precision)
     try:
         yield
     finally:
-        _tf32_as_set.reset(token)
+        _operand_precision.reset(token)
 
 
-def is_tf32_as_set() -> bool:
-    """Whether this runs within `tf32_as_set`."""
-    return _tf32_as_set.get()
+def operand_precision() -> str:
+    """The precision of the operands of products: `fp32`, `torch` (TF32 in cuDNN, as torch is set), `tf32` or `bf16`."""
+    return _operand_precision.get()
 
 
 def as_tensor(leaf: Any) -> Tensor:

@@ -30,7 +30,7 @@ from kernelwright.verification.accuracy.distributions import DISTRIBUTIONS
 from kernelwright.verification.accuracy.near_limit import MAX_DRAWS, InputKind
 from kernelwright.verification.attacks.code_attribution import MIN_OWN_SHARE, CodeAttribution
 from kernelwright.verification.attacks.kernel_attribution import KernelAttribution
-from kernelwright.verification.outcome import is_tf32_as_set
+from kernelwright.verification.outcome import AS_TORCH_IS_SET, operand_precision
 from kernelwright.verification.output_checker import OutputChecker, to_reason
 from kernelwright.verification.reference import Reference
 from kernelwright.verification.timed_calls import TimedVerification
@@ -44,7 +44,11 @@ ATTRIBUTION_START_INDEX = 100_000
 SEED_BITS = 53
 """Seeds up to this size survive JSON readers that parse numbers as FP64."""
 REPLAYED_NOTE = "replayed: the seed was public, so the candidate may be fitted to these inputs"
-TF32_NOTE = "convolutions and recurrences of the reference may use TF32, as torch is set to"
+PRECISION_NOTES = {
+    "torch": "convolutions and recurrences of the reference may use TF32, as torch is set to",
+    "tf32": "operands of products may be rounded to TF32, as the user permits",
+    "bf16": "operands of products may be rounded to BF16, as the user permits",
+}
 EXTRA_SETS_START = 1000
 """Numbers of redrawn sets for distributions that need several sets; those for sets near the limit start at 1."""
 SETS_TIMEOUT_S = 10.0
@@ -75,7 +79,7 @@ def verify(
     Raises:
         UsageError: `sets` is below 1, or the tolerance is invalid.
     """
-    start, cudnn = wall_s(), cast(Any, torch.backends.cudnn)
+    start = wall_s()
     target = machine(spec=spec) if spec else None
     if device == "cuda" and not torch.cuda.is_available():
         raise DeviceError("no CUDA device here", next="--device cpu")
@@ -112,13 +116,21 @@ def verify(
         call_us=verification.clock_comparison.time_us if verification.clock_comparison else None,
         notes=(
             *runner.notes,
-            *([TF32_NOTE] if device == "cuda" and is_tf32_as_set() and cudnn.allow_tf32 else []),
+            *_precision_notes(device),
             *verification.notes,
             *(checker.notes if checker else ()),
             *(_predict_for_machine(problem, target) if target else ()),
         ),
         time_s=wall_s() - start,
     )
+
+
+def _precision_notes(device: str) -> list[str]:
+    """What the precision of the operands of products is, where that is less than FP32."""
+    precision, cudnn = operand_precision(), cast(Any, torch.backends.cudnn)
+    if precision == AS_TORCH_IS_SET and not (device == "cuda" and cudnn.allow_tf32):
+        return []
+    return [PRECISION_NOTES[precision]] if precision in PRECISION_NOTES else []
 
 
 def _predict_for_machine(problem: Problem, target: Machine) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ from functools import cached_property
 from math import prod
 
 from kernelwright.compiler.regions.axes import Unsupported
+from kernelwright.compiler.regions.call import CallRegion
 from kernelwright.compiler.regions.region import Load, Reduction, Region, Scan, Step, Store
 from kernelwright.core.record import Record
 from kernelwright.core.units import DTYPE_BYTES
@@ -261,5 +262,5 @@ def _axis_index(stride: int, size: int, n: int, total: int) -> AxisIndex:
     return AxisIndex(row_factor=n // stride, column_divisor=stride, modulus=modulus)
 
 
-AnyRegion = Region | ContractionRegion
+AnyRegion = Region | ContractionRegion | CallRegion
 """What one or a few kernels compute."""

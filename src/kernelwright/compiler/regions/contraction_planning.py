@@ -18,6 +18,7 @@ from kernelwright.compiler.regions.convolution_matching import bias_of, match_co
 from kernelwright.compiler.regions.nodes import dtype_of, node_arg, resolve_view, shape_of
 from kernelwright.compiler.regions.operators import op_name
 from kernelwright.compiler.regions.region import Axis, Load, Region, Store
+from kernelwright.verification.outcome import WIDENED, operand_precision
 
 DTYPES = ("float32", "float16", "bfloat16")
 MIN_SIZE = 16
@@ -104,9 +105,13 @@ def _product(node: fx.Node, left: tuple[Matrix, int, int], right: Matrix, n: int
     k = shape_of(node_arg(node, 1 if op_name(node.target) == "addmm" else 0))[-1]
     return Contraction(
         value=node.name, dtype=dtype_of(node), batch=batch, m=m, n=n, k=k, left=matrix, right=right,
-        bias=bias_of(bias, n),
-        tf32=dtype_of(node) == "float32" and torch.backends.cuda.matmul.fp32_precision == "tf32",
+        bias=bias_of(bias, n), tf32=dtype_of(node) == "float32" and _may_use_tf32(),
     )  # fmt: skip
+
+
+def _may_use_tf32() -> bool:
+    """Whether torch or the user permits TF32 in products of matrices."""
+    return bool(torch.backends.cuda.matmul.allow_tf32) or operand_precision() in WIDENED
 
 
 def _rows_of(node: fx.Node) -> tuple[Matrix, int, int]:

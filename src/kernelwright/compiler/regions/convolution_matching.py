@@ -10,8 +10,9 @@ from torch import fx
 
 from kernelwright.compiler.regions.axes import Unsupported
 from kernelwright.compiler.regions.contraction import Contraction, Filters, Windows
-from kernelwright.compiler.regions.nodes import dtype_of, resolve_view, shape_of
+from kernelwright.compiler.regions.nodes import FULL_PRECISION, dtype_of, resolve_view, shape_of
 from kernelwright.compiler.regions.operators import op_name
+from kernelwright.verification.outcome import WIDENED, operand_precision
 
 MAX_PADDING_CHANNELS, MAX_PADDING_ROWS = 8, 256
 """More elements than packed operands add to channels and filters."""
@@ -59,13 +60,15 @@ def match_convolution(node: fx.Node) -> Contraction:
     return Contraction(
         value=node.name, dtype=dtype_of(node), batch=shape_of(image)[0], m=out_channels, n=prod(windows.output_size),
         k=in_channels * prod(taps), left=filters, right=windows, bias=bias_of(bias, out_channels), bias_along="m",
-        tf32=dtype_of(node) == "float32" and _permits_tf32(),
+        tf32=_may_use_tf32(node),
     )  # fmt: skip
 
 
-def _permits_tf32() -> bool:
-    cudnn: Any = torch.backends.cudnn  # `conv` is set at run time
-    return cudnn.conv.fp32_precision == "tf32"
+def _may_use_tf32(node: fx.Node) -> bool:
+    """Whether torch would round the operands, and the convolution is the program's own: one of sums of inputs has the
+    error of each rounding, where the sum of many outputs averages them."""
+    permitted = torch.backends.cudnn.allow_tf32 or operand_precision() in WIDENED
+    return dtype_of(node) == "float32" and permitted and FULL_PRECISION not in node.meta
 
 
 def _check_offsets(filters: Filters, windows: Windows, out_channels: int) -> None:

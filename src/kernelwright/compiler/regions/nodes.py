@@ -26,6 +26,8 @@ from kernelwright.compiler.regions.operators import (
 from kernelwright.compiler.regions.region import Operand
 from kernelwright.core.units import DTYPE_BYTES
 
+FULL_PRECISION = "full_precision"
+"""Key in the meta of a convolution, made by a rewrite, whose operands a kernel does not round to TF32."""
 READ_AS_FP32 = "read_wide"
 """Key in the meta of a node that casts an FP32 tensor to half precision: a region reads the FP32 tensor instead."""
 

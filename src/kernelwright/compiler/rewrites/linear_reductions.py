@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from kernelwright.compiler.regions.nodes import reduced_dims, shape_of
+from kernelwright.compiler.regions.nodes import FULL_PRECISION, reduced_dims, shape_of
 from kernelwright.compiler.regions.operators import op_name
 from kernelwright.compiler.rewrites.affine_chains import (
     AffineStep,
@@ -216,6 +216,7 @@ def _insert_convolution(
         weight = _reduce(graph, reduction, weight, [linear.out_channels_dim], True)
         bias = None if bias is None else _reduce(graph, reduction, bias, [0], True)
     value = linear.insert(graph, x, weight, bias, **_settings(linear, windows, shape_of(weight)[2:]))
+    value.meta[FULL_PRECISION] = True
     return (_reduce(graph, reduction, value, left, True) if left else value), steps
 
 

@@ -9,10 +9,13 @@ from typing import Any
 from torch import fx
 
 from kernelwright.compiler.rewrites.affine_folding import fold_affine_chains
+from kernelwright.compiler.rewrites.attention import recognize_attention
+from kernelwright.compiler.rewrites.attention_products import unfold_large_attention
 from kernelwright.compiler.rewrites.concat_sinking import sink_concats
 from kernelwright.compiler.rewrites.costs import estimate_work
 from kernelwright.compiler.rewrites.degenerate import count_degenerate_results, replace_degenerate_results
 from kernelwright.compiler.rewrites.diagonals import gather_diagonals
+from kernelwright.compiler.rewrites.einsums import replace_einsums
 from kernelwright.compiler.rewrites.equal_products import join_equal_products
 from kernelwright.compiler.rewrites.linear_reductions import reduce_linear_maps
 from kernelwright.compiler.rewrites.means import fuse_means
@@ -61,6 +64,17 @@ REWRITES = (
         "repeated_work",
         "what is computed twice, or has no effect, is computed once or not at all",
         _graph_only(remove_repeated_work),
+    ),
+    Rewrite("einsums", "an einsum of matrices becomes a product", _graph_only(replace_einsums)),
+    Rewrite(
+        "attention",
+        "attention that is spelled out becomes scaled_dot_product_attention",
+        _graph_only(recognize_attention),
+    ),
+    Rewrite(
+        "attention_products",
+        "attention with heads too large for torch's fused kernels becomes two products",
+        _graph_only(unfold_large_attention),
     ),
     Rewrite("means", "a sum divided by its count becomes a mean", _graph_only(fuse_means)),
     Rewrite("padding_sinking", "a convolution pads its input itself", _graph_only(sink_padding)),

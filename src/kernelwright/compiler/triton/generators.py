@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+from kernelwright.compiler.library.attention import generate_attention_configs
+from kernelwright.compiler.regions.call import CallRegion
 from kernelwright.compiler.regions.contraction import AnyRegion, ContractionRegion
 from kernelwright.compiler.regions.region import Region
 from kernelwright.compiler.triton.configs import generate_configs as generate_row_configs
@@ -33,7 +35,9 @@ GENERATORS: dict[type, Generator] = {
 
 
 def generate_configs(region: AnyRegion) -> Sequence[Any]:
-    """Return the configs that can run a region, most promising first."""
+    """Return the configs that can run a region, most promising first; for a call, implementations of torch's."""
+    if isinstance(region, CallRegion):
+        return generate_attention_configs(region)
     return GENERATORS[type(region)].generate_configs(region)
 
 

@@ -20,9 +20,9 @@ from kernelwright.verification.accuracy.error import (
     significand_bits,
 )
 from kernelwright.verification.accuracy.fp64_mode import FP64Mode, native_precision, to_widest, widen
+from kernelwright.verification.accuracy.operand_precision import RoundedOperands, permitted_rounding
 from kernelwright.verification.accuracy.ranges import all_same_sign
-from kernelwright.verification.accuracy.tf32 import Tf32Operands, permitted_for
-from kernelwright.verification.outcome import disable_tf32, is_tf32_as_set, run_program
+from kernelwright.verification.outcome import disable_tf32, run_program
 from kernelwright.verification.transport.state import State, named_state
 
 T = TypeVar("T")
@@ -131,10 +131,9 @@ def compute_expected(
     )
 
 
-def _permitted_precision(module: torch.nn.Module | None, inputs: Args) -> Tf32Operands | None:
-    """The mode that rounds as torch permits cuDNN to; None where that is disabled."""
-    values = [*tensor_leaves(inputs), *named_state(module).values()]
-    return Tf32Operands() if is_tf32_as_set() and permitted_for(values) else None
+def _permitted_precision(module: torch.nn.Module | None, inputs: Args) -> RoundedOperands | None:
+    """The mode that rounds operands as torch or the user permits; None where neither does."""
+    return permitted_rounding([*tensor_leaves(inputs), *named_state(module).values()])
 
 
 def _compute_golden(
