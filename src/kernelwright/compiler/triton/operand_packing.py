@@ -3,7 +3,8 @@
 Split: an FP32 matrix as two FP16 terms, scaled by a power of two for each row. Packed: images and filters with their
 channels last and zeros around the images, so that the loop over the operands has no masks. Where torch permits TF32,
 FP32 is packed as FP16, scaled by a power of two for each image and filter: FP16 has the significand of TF32, half its
-bytes, and twice its rate. What the scaled range cannot hold is marked by a scale that is NaN.
+bytes, and twice its rate. What the scaled range cannot hold is marked by a scale that is NaN. Small elements have an
+absolute error of 2**-40 of the largest of their image or filter, and of 2**-50 of the largest of a split row.
 """
 
 from __future__ import annotations
