@@ -24,7 +24,7 @@ from torch.utils import _pytree as pytree
 from kernelwright.compiler.capture.decompositions import custom_decompositions
 from kernelwright.compiler.capture.origins import mark_call_values
 from kernelwright.compiler.regions.operators import op_name
-from kernelwright.compiler.rewrites.registry import DEGENERATE, OFF_BY_DEFAULT, apply_rewrites
+from kernelwright.compiler.rewrites.registry import MARKS, OFF_BY_DEFAULT, apply_rewrites
 from kernelwright.core.errors import ProblemError
 from kernelwright.core.optimization import AppliedRewrite
 from kernelwright.sandbox.exceptions import find_location
@@ -97,7 +97,7 @@ class CapturedProgram:
     @property
     def is_rewritten(self) -> bool:
         """Whether the graph differs from the program's own."""
-        return any(rewrite.name != DEGENERATE for rewrite in self.rewrites)
+        return any(rewrite.name not in MARKS for rewrite in self.rewrites)
 
 
 def capture(

@@ -3,7 +3,7 @@ compute them all and no other node has to run in between."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from torch import fx
@@ -14,12 +14,15 @@ from kernelwright.compiler.regions.cse import eliminate_common_subexpressions
 from kernelwright.compiler.regions.gathers import hoist_gathers
 from kernelwright.compiler.regions.integer_narrowing import narrow_integers
 from kernelwright.compiler.regions.lowering import Lowering, is_rematerializable, lower_nodes
-from kernelwright.compiler.regions.operators import POINTWISE, op_name
+from kernelwright.compiler.regions.nodes import ROW_PRODUCT
+from kernelwright.compiler.regions.operators import CONVERSIONS, POINTWISE, op_name
 from kernelwright.compiler.regions.region import SPECIAL_FUNCTIONS, Region
+from kernelwright.compiler.regions.row_factors import pull_row_factors
 from kernelwright.compiler.regions.row_values import is_half, store_as_fp32
 
-MAX_RECOMPUTED_NODES = 8
-"""Most nodes that a group recomputes instead of reading their result."""
+MAX_RECOMPUTED_NODES, MAX_RECOMPUTED_ROW_NODES = 8, 16
+"""Most nodes that a group recomputes instead of reading their result; and that a product of one row recomputes, such as
+the norm of that row."""
 
 
 @dataclass(eq=False)
@@ -33,6 +36,11 @@ class _Group:
     lowering: Lowering
     nodes: list[fx.Node] = field(default_factory=list)
     recomputed: frozenset[fx.Node] = frozenset()
+
+    @property
+    def has_row_product(self) -> bool:
+        """Whether a matrix product is computed as sums over rows."""
+        return any(ROW_PRODUCT in node.meta for node in self.nodes)
 
     def live_outputs(self, group_of: GroupByNode) -> list[fx.Node]:
         """Return the nodes that users outside this group read."""
@@ -75,20 +83,27 @@ def plan_regions(
         except Unsupported as reason:
             refused[node] = str(reason)
     _reject_multi_output(group_of, refused)
+    _recompute_from_products(group_of, order)
     _fuse_neighbors(group_of, order)
     _recompute_cheap_values(group_of, order)
+    _recompute_rows_of_products(group_of, order)
     _store_row_values_as_fp32(graph, group_of)
     order = {node: index for index, node in enumerate(graph.nodes)}
     regions: list[tuple[Region, list[fx.Node]]] = []
     for group in dict.fromkeys(group_of.values()):
         try:
             regions += [
-                (narrow_integers(merge_axes(hoist_gathers(eliminate_common_subexpressions(region)))), nodes)
+                (_simplify(region), nodes)
                 for region, nodes in _build_regions(group, f"{prefix}_", len(regions), group_of, order)
             ]
         except Unsupported as reason:
             refused |= dict.fromkeys(group.nodes, str(reason))
     return regions, refused
+
+
+def _simplify(region: Region) -> Region:
+    region = eliminate_common_subexpressions(pull_row_factors(eliminate_common_subexpressions(region)))
+    return narrow_integers(merge_axes(hoist_gathers(region)))
 
 
 def _build_regions(
@@ -200,8 +215,7 @@ def _try_fuse(one: _Group, other: _Group, group_of: GroupByNode, order: dict[fx.
     if _would_create_cycle(nodes, group_of):
         return None
     try:
-        fused = _Group(lower_nodes(nodes), nodes)
-        fused.lowering.unify_rows()
+        fused = _Group(_lower_unified(nodes), nodes)
         gain = _total_bytes_moved([one, other], group_of, order) - _total_bytes_moved([fused], group_of, order)
     except Unsupported:
         return None
@@ -220,15 +234,51 @@ def _recompute_cheap_values(group_of: GroupByNode, order: dict[fx.Node, int]) ->
                 or not all(user in group_of for user in outside)
             ):
                 continue
-            try:
-                before = dict.fromkeys([group, *(group_of[user] for user in outside)])
-                trial = group_of | _extend_groups(producers, before.keys() - {group}, group_of, order)
-                after = dict.fromkeys([group, *(trial[user] for user in outside)])
-                gain = _total_bytes_moved(before, group_of, order) - _total_bytes_moved(after, trial, order)
-            except Unsupported:
-                continue
-            if gain > 0:
-                group_of.update(trial)
+            _try_recompute(group, producers, outside, group_of, order)
+
+
+def _recompute_from_products(group_of: GroupByNode, order: dict[fx.Node, int]) -> None:
+    """Recompute what follows elementwise from the stored results of a product where it is read, such as the square of
+    which a norm takes the mean."""
+    for group in [one for one in dict.fromkeys(group_of.values()) if one.has_row_product]:
+        for value in reversed(group.live_outputs(group_of)):
+            if any(source in group.live_outputs(group_of) for source in value.all_input_nodes) and _is_simple(value):
+                outside = [user for user in value.users if group_of.get(user) is not group]
+                if all(user in group_of for user in outside):
+                    _try_recompute(group, {value}, outside, group_of, order)
+
+
+def _recompute_rows_of_products(group_of: GroupByNode, order: dict[fx.Node, int]) -> None:
+    """Recompute the row that a product multiplies, such as its norm, from what is stored anyway, where that moves fewer
+    bytes: next to the matrix it takes no time, and saves the launch that stores it."""
+    for group in list(dict.fromkeys(group_of.values())):
+        for value in group.live_outputs(group_of):
+            others = {node for node in group.live_outputs(group_of) if node is not value}
+            producers = _producers([value], [node for node in group.nodes if node not in others])
+            outside = [user for user in value.users if group_of.get(user) is not group]
+            expensive = any(ROW_PRODUCT in node.meta or _is_special(node) for node in producers)
+            if len(producers) <= MAX_RECOMPUTED_ROW_NODES and not expensive:
+                if outside and all(user in group_of and group_of[user].has_row_product for user in outside):
+                    _try_recompute(group, producers, outside, group_of, order)
+
+
+def _try_recompute(
+    group: _Group,
+    producers: set[fx.Node],
+    users: Sequence[fx.Node],
+    group_of: GroupByNode,
+    order: dict[fx.Node, int],
+) -> None:
+    """Let the groups of some users compute what produces a value, too, if that moves fewer bytes."""
+    try:
+        before = dict.fromkeys([group, *(group_of[user] for user in users)])
+        trial = group_of | _extend_groups(producers, before.keys() - {group}, group_of, order)
+        after = dict.fromkeys([group, *(trial[user] for user in users)])
+        gain = _total_bytes_moved(before, group_of, order) - _total_bytes_moved(after, trial, order)
+    except Unsupported:
+        return
+    if gain > 0:
+        group_of.update(trial)
 
 
 def _extend_groups(
@@ -242,7 +292,7 @@ def _extend_groups(
     extended: GroupByNode = {}
     for group in users:
         nodes = sorted(added | set(group.nodes), key=order.__getitem__)
-        replacement = _Group(lower_nodes(nodes), nodes, group.recomputed | (added - set(group.nodes)))
+        replacement = _Group(_lower_unified(nodes), nodes, group.recomputed | (added - set(group.nodes)))
         extended |= {node: replacement for node in group.nodes if group_of[node] is group}
     return extended
 
@@ -263,8 +313,7 @@ def _store_row_values_as_fp32(graph: fx.Graph, group_of: GroupByNode) -> None:
                 moved |= set(readers)
     for group in groups:
         if not moved.isdisjoint(group.nodes):
-            group.lowering = lower_nodes(group.nodes)
-            group.lowering.unify_rows()
+            group.lowering = _lower_unified(group.nodes)
 
 
 def _is_read_by_regions(node: fx.Node, group_of: GroupByNode) -> bool:
@@ -277,6 +326,29 @@ def _is_read_by_regions(node: fx.Node, group_of: GroupByNode) -> bool:
 def _is_cheap(node: fx.Node) -> bool:
     op = POINTWISE.get(op_name(node.target))
     return op is not None and op not in SPECIAL_FUNCTIONS
+
+
+def _is_simple(node: fx.Node) -> bool:
+    """Whether a node is a conversion, or elementwise without special functions."""
+    return op_name(node.target) in (*CONVERSIONS, *POINTWISE) and not _is_special(node)
+
+
+def _is_special(node: fx.Node) -> bool:
+    """Whether a node is a special function; a square is none."""
+    op = POINTWISE.get(op_name(node.target))
+    return op in SPECIAL_FUNCTIONS and not (op == "pow" and node.args[1] in (2, 3, 4))
+
+
+def _lower_unified(nodes: Sequence[fx.Node]) -> Lowering:
+    """Lower nodes of which some read the same values only; their rows, and the columns of products, become one.
+
+    Raises:
+        Unsupported: they are not supported in one region.
+    """
+    lowering = lower_nodes(nodes)
+    lowering.unify_rows()
+    lowering.unify_columns()
+    return lowering
 
 
 def _check_storable(lowering: Lowering, nodes: list[fx.Node]) -> None:
