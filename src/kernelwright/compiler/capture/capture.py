@@ -111,6 +111,20 @@ def capture(
     Raises:
         ProblemError: the program cannot be captured as one graph; the message is torch's.
     """
+    return _rewrite(_capture_unchanged(program, args, kwargs), disabled)
+
+
+def _rewrite(captured: CapturedProgram, disabled: Set[str]) -> CapturedProgram:
+    """Rewrite a captured graph in place."""
+    return replace(captured, rewrites=apply_rewrites(captured.graph, captured.sources, disabled))
+
+
+def _capture_unchanged(program: Callable[..., Any], args: Any, kwargs: Any) -> CapturedProgram:
+    """Capture one call of a program with static shapes.
+
+    Raises:
+        ProblemError: as `capture`.
+    """
     module = program if isinstance(program, torch.nn.Module) else _AsModule(program)
     args, kwargs = normalize_call(program, args, kwargs)
     try:
@@ -124,15 +138,12 @@ def capture(
         graph.erase_node(node)
     remove_aliases(graph)
     mark_call_values(graph)
-    sources = _sources(decomposed)
-    rewrites = apply_rewrites(graph, sources, disabled)
     return CapturedProgram(
         graph,
         exported.graph_module,  # type: ignore[arg-type]
-        sources,
+        _sources(decomposed),
         tuple(_result(spec, decomposed) for spec in decomposed.graph_signature.output_specs),
         decomposed.call_spec.out_spec,  # type: ignore[arg-type]
-        rewrites=rewrites,
     )
 
 
@@ -140,22 +151,22 @@ def capture_with_training_mode(
     program: Callable[..., Any], args: Any, kwargs: Any, disabled: Set[str] = OFF_BY_DEFAULT
 ) -> CapturedProgram:
     """Capture one call as `capture` does, and record the train/eval flags if the graph depends on them."""
-    captured = capture(program, args, kwargs, disabled)
+    captured = _capture_unchanged(program, args, kwargs)
     if not isinstance(program, torch.nn.Module):
-        return captured
+        return _rewrite(captured, disabled)
     modules = list(program.modules())
     training = tuple(module.training for module in modules)
     others = [mode for mode in (True, False) if {mode} != set(training)]  # both, if modules differ in mode
     try:
         same = all(
-            _describe(capture(program.train(mode), args, kwargs, disabled)) == _describe(captured) for mode in others
+            _describe(_capture_unchanged(program.train(mode), args, kwargs)) == _describe(captured) for mode in others
         )
     except ProblemError:
         same = False
     finally:
         for module, mode in zip(modules, training, strict=True):
             module.training = mode
-    return captured if same else replace(captured, training=training)
+    return _rewrite(captured if same else replace(captured, training=training), disabled)
 
 
 def _describe(captured: CapturedProgram) -> str:

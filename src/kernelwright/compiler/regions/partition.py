@@ -3,7 +3,7 @@ compute them all and no other node has to run in between."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from torch import fx
@@ -83,7 +83,7 @@ def plan_regions(
         except Unsupported as reason:
             refused[node] = str(reason)
     _reject_multi_output(group_of, refused)
-    _recompute_from_products(group_of, order)
+    _move_after_products(group_of, order)
     _fuse_neighbors(group_of, order)
     _recompute_cheap_values(group_of, order)
     _recompute_rows_of_products(group_of, order)
@@ -193,20 +193,29 @@ def _is_multi_output(node: fx.Node) -> bool:
 def _fuse_neighbors(group_of: GroupByNode, order: dict[fx.Node, int]) -> None:
     """Merge groups that read the same values, or of which one reads the other, where that moves fewer bytes."""
     tried: set[tuple[_Group, _Group]] = set()
-    while True:
-        groups = list(dict.fromkeys(group_of.values()))
-        pairs = ((one, other) for index, one in enumerate(groups) for other in groups[index + 1 :])
-        pair = next((p for p in pairs if p not in tried and _share_nodes(*p)), None)
-        if pair is None:
-            return
-        tried.add(pair)
-        if fused := _try_fuse(*pair, group_of, order):
-            group_of |= dict.fromkeys(fused.nodes, fused)
+    fused = True
+    while fused:
+        fused = False
+        for pair in _pairs_that_share_nodes(list(dict.fromkeys(group_of.values()))):
+            if pair in tried:
+                continue
+            tried.add(pair)
+            if group := _try_fuse(*pair, group_of, order):
+                group_of |= {node: group for node in group.nodes if node not in group.recomputed}
+                fused = True
+                break
 
 
-def _share_nodes(one: _Group, other: _Group) -> bool:
-    first, second = ({n for node in group.nodes for n in (node, *node.all_input_nodes)} for group in (one, other))
-    return bool(first & second)
+def _pairs_that_share_nodes(groups: Sequence[_Group]) -> Iterator[tuple[_Group, _Group]]:
+    """The pairs of groups of which both have or read a node, in order."""
+    touched = [{n for node in group.nodes for n in (node, *node.all_input_nodes)} for group in groups]
+    touching: dict[fx.Node, list[int]] = {}
+    for index, nodes in enumerate(touched):
+        for node in nodes:
+            touching.setdefault(node, []).append(index)
+    for index, nodes in enumerate(touched):
+        for other in sorted({other for node in nodes for other in touching[node] if other > index}):
+            yield groups[index], groups[other]
 
 
 def _try_fuse(one: _Group, other: _Group, group_of: GroupByNode, order: dict[fx.Node, int]) -> _Group | None:
@@ -215,7 +224,8 @@ def _try_fuse(one: _Group, other: _Group, group_of: GroupByNode, order: dict[fx.
     if _would_create_cycle(nodes, group_of):
         return None
     try:
-        fused = _Group(_lower_unified(nodes), nodes)
+        own = {node for group in (one, other) for node in group.nodes if node not in group.recomputed}
+        fused = _Group(_lower_unified(nodes), nodes, (one.recomputed | other.recomputed) - own)
         gain = _total_bytes_moved([one, other], group_of, order) - _total_bytes_moved([fused], group_of, order)
     except Unsupported:
         return None
@@ -237,24 +247,43 @@ def _recompute_cheap_values(group_of: GroupByNode, order: dict[fx.Node, int]) ->
             _try_recompute(group, producers, outside, group_of, order)
 
 
-def _recompute_from_products(group_of: GroupByNode, order: dict[fx.Node, int]) -> None:
-    """Recompute what follows elementwise from the stored results of a product where it is read, such as the square of
+def _move_after_products(group_of: GroupByNode, order: dict[fx.Node, int]) -> None:
+    """Move what follows elementwise from the stored results of a product to where it is read, such as the square of
     which a norm takes the mean."""
-    for group in [one for one in dict.fromkeys(group_of.values()) if one.has_row_product]:
-        for value in reversed(group.live_outputs(group_of)):
-            if any(source in group.live_outputs(group_of) for source in value.all_input_nodes) and _is_simple(value):
-                outside = [user for user in value.users if group_of.get(user) is not group]
-                if all(user in group_of for user in outside):
-                    _try_recompute(group, {value}, outside, group_of, order)
+    for node in sorted(group_of, key=order.__getitem__, reverse=True):
+        group = group_of[node]
+        if not group.has_row_product or not _is_simple(node):
+            continue
+        live = group.live_outputs(group_of)
+        sources = [source for source in node.all_input_nodes if source in group.nodes]
+        if node in live and sources and all(source in live for source in sources):
+            _move_to_readers(node, group_of, order)
+
+
+def _move_to_readers(node: fx.Node, group_of: GroupByNode, order: dict[fx.Node, int]) -> None:
+    """Move a node to the groups that read it, if these are all other groups, and can compute it."""
+    group, readers = group_of[node], dict.fromkeys(group_of.get(user) for user in node.users)
+    others = [one for one in group.nodes if one is not node]
+    groups = [reader for reader in readers if reader is not None and reader is not group]
+    if len(groups) < len(readers):
+        return
+    try:
+        extended = _extend_groups({node}, groups, group_of, order)
+        remaining = _Group(lower_nodes(others), others, group.recomputed)
+    except Unsupported:
+        return
+    owner = extended[next(iter(groups[0].nodes))]
+    owner.recomputed -= {node}
+    group_of.update(extended)
+    group_of.update({one: remaining for one in others if group_of[one] is group} | {node: owner})
 
 
 def _recompute_rows_of_products(group_of: GroupByNode, order: dict[fx.Node, int]) -> None:
-    """Recompute the row that a product multiplies, such as its norm, from what is stored anyway, where that moves fewer
-    bytes: next to the matrix it takes no time, and saves the launch that stores it."""
+    """Recompute the row that a product multiplies, such as its norm, where that moves fewer bytes: next to the matrix it
+    takes no time, and saves the launch that stores it."""
     for group in list(dict.fromkeys(group_of.values())):
         for value in group.live_outputs(group_of):
-            others = {node for node in group.live_outputs(group_of) if node is not value}
-            producers = _producers([value], [node for node in group.nodes if node not in others])
+            producers = _producers([value], group.nodes)
             outside = [user for user in value.users if group_of.get(user) is not group]
             expensive = any(ROW_PRODUCT in node.meta or _is_special(node) for node in producers)
             if len(producers) <= MAX_RECOMPUTED_ROW_NODES and not expensive:
