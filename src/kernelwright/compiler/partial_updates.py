@@ -18,7 +18,7 @@ from kernelwright.compiler.rewrites.rewriting import is_alias
 
 aten = torch.ops.aten
 IN_PLACE_OPS = frozenset(
-    "index_put index_copy index_add index_fill scatter scatter_add scatter_reduce masked_scatter".split()
+    ["index_put", "index_copy", "index_add", "index_fill", "scatter", "scatter_add", "scatter_reduce", "masked_scatter"]
 )
 """Operators with an in-place form of the same arguments, named with a `_` behind it."""
 SLICE_UPDATE = "slice_scatter"

@@ -279,16 +279,17 @@ def _move_to_readers(node: fx.Node, group_of: GroupByNode, order: dict[fx.Node, 
 
 
 def _recompute_rows_of_products(group_of: GroupByNode, order: dict[fx.Node, int]) -> None:
-    """Recompute the row that a product multiplies, such as its norm, where that moves fewer bytes: next to the matrix it
-    takes no time, and saves the launch that stores it."""
-    for group in list(dict.fromkeys(group_of.values())):
-        for value in group.live_outputs(group_of):
-            producers = _producers([value], group.nodes)
-            outside = [user for user in value.users if group_of.get(user) is not group]
-            expensive = any(ROW_PRODUCT in node.meta or _is_special(node) for node in producers)
-            if len(producers) <= MAX_RECOMPUTED_ROW_NODES and not expensive:
-                if outside and all(user in group_of and group_of[user].has_row_product for user in outside):
-                    _try_recompute(group, producers, outside, group_of, order)
+    """Recompute the row that a product multiplies, such as its norm, where that moves fewer bytes: next to the matrix
+    it takes no time, and saves the launch that stores it."""
+    for value in sorted(group_of, key=order.__getitem__):
+        group = group_of[value]
+        outside = [user for user in value.users if group_of.get(user) is not group]
+        if not outside or not all(user in group_of and group_of[user].has_row_product for user in outside):
+            continue
+        producers = _producers([value], group.nodes)
+        expensive = any(ROW_PRODUCT in node.meta or _is_special(node) for node in producers)
+        if len(producers) <= MAX_RECOMPUTED_ROW_NODES and not expensive and value in group.live_outputs(group_of):
+            _try_recompute(group, producers, outside, group_of, order)
 
 
 def _try_recompute(

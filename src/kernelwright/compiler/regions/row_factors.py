@@ -76,8 +76,9 @@ def _normalizes(factor: str, others: list[str], known: dict[str, AnyStep]) -> bo
     if not isinstance(inside, Reduction) or inside.op not in ("sum", "mean"):
         return False
     square = known.get(inside.arg)
-    is_square = isinstance(square, Step) and square.op == "mul" and len(set(square.args)) == 1
-    return is_square and square.values[0] in others
+    if not isinstance(square, Step) or square.op != "mul" or len(set(square.args)) > 1:
+        return False
+    return square.values[0] in others
 
 
 def _is_shifted_or_scaled(step: Step) -> bool:

@@ -71,7 +71,7 @@ def _has_one_query(given: dict[str, Any]) -> bool:
 def _insert_rows(graph: fx.Graph, given: dict[str, Any]) -> fx.Node:
     """Insert the products and the softmax, with the heads of a group as rows; (B, heads, 1, head size)."""
     query, key, value, mask = (given[name] for name in ("query", "key", "value", "attn_mask"))
-    (batch, heads, _, size), (_, groups, length, _) = shape_of(query), shape_of(key)
+    (batch, heads, _, size), groups = shape_of(query), shape_of(key)[1]
     scale, dtype = given["scale"] or size**-0.5, tensor_of(query).dtype
 
     def call(target: Any, *args: Any, **options: Any) -> fx.Node:
