@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import fx
+from torch.utils import _pytree as pytree
 
 from kernelwright.compiler.capture.calls import list_outputs, map_calls_to_values
 from kernelwright.compiler.capture.capture import CapturedProgram, Source
@@ -244,7 +245,7 @@ class ForwardCodegen:
                 lines.append(f"{self._names[argument]}.copy_({text}{detached})")
         if mutated:
             lines.append(wrap_call(f"torch.autograd.graph.increment_version([{', '.join(mutated)}])"))
-        return [*lines, f"return {_tree_expr(self._captured.out_spec, iter(returned))}"]
+        return [*lines, f"return {_result_expr(self._captured.out_spec, returned)}"]
 
 
 def _is_elementwise_update(region: AnyRegion, value: fx.Node, target: fx.Node) -> bool:
@@ -328,8 +329,30 @@ def _identifier(name: str) -> str:
     return f"{name}_" if keyword.iskeyword(name) or name in ("torch", "self") else name
 
 
+def _result_expr(spec: Any, values: list[str]) -> str:
+    """The expression of the program's result; other types than torch's and Python's own are put together by pytree.
+
+    Raises:
+        ProblemError: pytree cannot write one of them.
+    """
+    if _is_plain(spec):
+        return _tree_expr(spec, iter(values))
+    try:
+        text = pytree.treespec_dumps(spec)
+    except (NotImplementedError, TypeError) as error:
+        raise ProblemError(f"its result type is not supported: {error}") from error
+    module = "torch.utils._pytree"
+    return f"{module}.tree_unflatten([{', '.join(values)}], {module}.treespec_loads({text!r}))"
+
+
+def _is_plain(spec: Any) -> bool:
+    """Whether a tree has tuples, lists, dicts and the named tuples of torch alone."""
+    is_own = spec.is_leaf() or spec.type in (tuple, list, dict) or spec.type.__module__ == "torch.return_types"
+    return is_own and all(map(_is_plain, spec.children()))
+
+
 def _tree_expr(spec: Any, leaves: Iterator[str]) -> str:
-    """The expression of the program's result: nested tuples, lists and dicts of values."""
+    """The expression of nested tuples, lists and dicts of values."""
     if spec.is_leaf():
         return next(leaves)
     children = [_tree_expr(child, leaves) for child in spec.children()]
@@ -337,8 +360,6 @@ def _tree_expr(spec: Any, leaves: Iterator[str]) -> str:
         return f"({', '.join(children)}{',' * (len(children) == 1)})"
     if spec.type is list:
         return f"[{', '.join(children)}]"
-    if spec.type is not None and spec.type.__module__ == "torch.return_types":
-        return f"torch.return_types.{spec.type.__name__}(({', '.join(children)}))"
     if spec.type is dict:
         return "{" + ", ".join(f"{key!r}: {child}" for key, child in zip(spec.context, children, strict=True)) + "}"
-    raise ProblemError(f"its result type is not supported: {getattr(spec.type, '__name__', spec.type)}")
+    return f"torch.return_types.{spec.type.__name__}(({', '.join(children)}))"

@@ -222,7 +222,7 @@ def file_header(session: OptimizationSession, variant: Variant) -> str:
 def summarize_optimization(
     session: OptimizationSession,
     source: str,
-    verdict: Verdict,
+    verdict: Verdict | None,
     chosen: Variant,
     rounds: InterleavedTimings | None,
     diagnosis: Diagnosis | None = None,

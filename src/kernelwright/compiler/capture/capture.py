@@ -27,6 +27,7 @@ from kernelwright.compiler.regions.operators import op_name
 from kernelwright.compiler.rewrites.registry import MARKS, OFF_BY_DEFAULT, apply_rewrites
 from kernelwright.core.errors import ProblemError
 from kernelwright.core.optimization import AppliedRewrite
+from kernelwright.problems.signature import is_wrapped
 from kernelwright.sandbox.exceptions import find_location
 
 aten = torch.ops.aten
@@ -228,10 +229,14 @@ def _result(spec: Any, exported: torch.export.ExportedProgram) -> tuple[str, str
 
 
 def normalize_call(program: Callable[..., Any], args: Any, kwargs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return (args, kwargs) of the same call with defaults applied and arguments positional where possible."""
+    """Return (args, kwargs) of the same call with defaults applied and arguments positional where possible; what a
+    wrapped function gets by keyword, it gets by keyword, since the wrapper may look for it there."""
     bound = forward_signature(program).bind(*args, **kwargs)
     bound.apply_defaults()
-    return bound.args, bound.kwargs
+    if not is_wrapped(program):
+        return bound.args, bound.kwargs
+    names = list(bound.arguments)[len(args) : len(bound.args)]
+    return tuple(args), {name: bound.arguments[name] for name in names} | bound.kwargs
 
 
 def forward_signature(program: Callable[..., Any]) -> inspect.Signature:
