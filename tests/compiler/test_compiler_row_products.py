@@ -3,6 +3,7 @@
 The regions of a program for a GPU are planned here without one, and run as C++.
 """
 
+import re
 import sys
 from pathlib import Path
 
@@ -248,3 +249,16 @@ def test_rows_of_a_matrix_share_the_row_that_multiplies_them():
     configs = generate_configs(region)
     assert any(config.BLOCK_M == 8 and config.BLOCK_N == 2048 for config in configs)
     assert all(-(-8192 // config.BLOCK_M) >= MIN_PROGRAMS for config in configs)
+
+
+def test_weights_are_read_in_vectors_of_16_bytes():
+    pytest.importorskip("triton")
+    from test_compiler_triton import compiled
+
+    with capturing_for("cuda"):
+        args = [torch.empty(*shape, device="meta").bfloat16() for shape in ((1, 2048), (2048,), (8192, 2048))]
+        graph = capture(lambda x, scale, w: F.linear(rms_norm(x, scale), w), tuple(args), {}).graph
+    ((region, _),), _ = plan_regions(graph)
+    (kernel,) = compiled(region, next(one for one in generate_configs(region) if one.BLOCK_M == 4))
+    loads = re.findall(r"ld\.global\S*", kernel.asm["ptx"])
+    assert len(loads) >= 8 and all(".v4." in load for load in loads)
