@@ -10,13 +10,16 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import fx
+from torch.utils import _pytree as pytree
 
 from kernelwright.compiler.capture.calls import list_outputs, map_calls_to_values
 from kernelwright.compiler.capture.capture import CapturedProgram, Source
 from kernelwright.compiler.capture.origins import source_call_name
 from kernelwright.compiler.kernel_source import wrap_call
+from kernelwright.compiler.partial_updates import SLICE_UPDATE, find_partial_updates, in_place_call
 from kernelwright.compiler.regions.contraction import AnyRegion
 from kernelwright.compiler.regions.nodes import READ_AS_FP32, node_arg
+from kernelwright.compiler.regions.operators import op_name
 from kernelwright.compiler.regions.region import Region
 from kernelwright.core.errors import ProblemError
 
@@ -63,6 +66,7 @@ class ForwardCodegen:
     Args:
         calls: by region name, a call template with `{name}` and `{given}` (the arguments).
         inplace_regions: the regions whose kernels can write into their inputs.
+        updates_in_place: whether torch's operators may write into arguments and buffers before the end.
 
     Attributes:
         in_place: for each such region its outputs that are written directly into the argument or buffer that they
@@ -75,6 +79,7 @@ class ForwardCodegen:
         parts: Sequence[PlannedRegion],
         calls: Mapping[str, str] = MappingProxyType({}),
         inplace_regions: Set[str] = frozenset(),
+        updates_in_place: bool = False,
     ) -> None:
         self._captured, self._regions, self._calls = captured, parts, calls
         self._names: dict[fx.Node, str] = {}
@@ -85,6 +90,7 @@ class ForwardCodegen:
         self._read_by_regions = {self._by_name[name] for part in parts for name in part.region.reads}
         self.statements = _schedule(self._build_statements(), list(captured.graph.nodes), output)
         self.in_place = self._find_in_place_outputs(inplace_regions)
+        self._updates = find_partial_updates(self.statements, self._outputs) if updates_in_place else {}
 
     def inputs(self, owner: str) -> dict[str, fx.Node]:
         """The program's input tensors by their expressions: argument names, parameters and buffers of `owner`."""
@@ -105,7 +111,8 @@ class ForwardCodegen:
         lines: list[str] = []
         for statement in self.statements:
             lines.append(wrap_call(self._line(statement)))
-            if dead := [self._names[n] for n in last_use.get(statement, ()) if n in self._names]:
+            dead = [n for n in last_use.get(statement, ()) if n in self._names and n not in self._updates]
+            if dead := [self._names[n] for n in dead]:
                 lines.append(f"del {', '.join(dead)}")
         return [*lines, *self._result_lines()]
 
@@ -177,6 +184,9 @@ class ForwardCodegen:
         if statement.region:
             return self._region_line(statement.region)
         node = statement.nodes[-1]
+        if node in self._updates:
+            self._names[node] = self._names[self._updates[node]]
+            return self._update_expr(node)
         if statement.call is not None:
             node = self._value_of[statement.call]
             text = self._call_expr(statement.call)
@@ -202,6 +212,14 @@ class ForwardCodegen:
         arguments += [f"{name}={self._value_expr(value)}" for name, value in node.kwargs.items()]
         return f"torch.ops.{node.target}({', '.join(arguments)})"
 
+    def _update_expr(self, node: fx.Node) -> str:
+        """The call that updates a part of a tensor in place."""
+        target, args = in_place_call(node)
+        arguments = [self._names[node], *map(self._value_expr, args)]
+        arguments += [f"{name}={self._value_expr(value)}" for name, value in node.kwargs.items()]
+        call = f"torch.ops.{target}({', '.join(arguments)})"
+        return f"{call}.copy_({self._value_expr(node.args[1])})" if op_name(node.target) == SLICE_UPDATE else call
+
     def _value_expr(self, value: Any) -> str:
         match value:
             case fx.Node():
@@ -224,12 +242,12 @@ class ForwardCodegen:
                 returned.append(self._names[argument] if argument else text)
             elif isinstance(value, fx.Node) and value.name in in_place:
                 mutated.append(self._value_expr(argument))
-            elif argument:
+            elif argument and value not in self._updates:
                 detached = ".detach()" * (self._captured.sources[argument].kind == "buffer")
                 lines.append(f"{self._names[argument]}.copy_({text}{detached})")
         if mutated:
             lines.append(wrap_call(f"torch.autograd.graph.increment_version([{', '.join(mutated)}])"))
-        return [*lines, f"return {_tree_expr(self._captured.out_spec, iter(returned))}"]
+        return [*lines, f"return {_result_expr(self._captured.out_spec, returned)}"]
 
 
 def _is_elementwise_update(region: AnyRegion, value: fx.Node, target: fx.Node) -> bool:
@@ -313,8 +331,30 @@ def _identifier(name: str) -> str:
     return f"{name}_" if keyword.iskeyword(name) or name in ("torch", "self") else name
 
 
+def _result_expr(spec: Any, values: list[str]) -> str:
+    """The expression of the program's result; other types than torch's and Python's own are put together by pytree.
+
+    Raises:
+        ProblemError: pytree cannot write one of them.
+    """
+    if _is_plain(spec):
+        return _tree_expr(spec, iter(values))
+    try:
+        text = pytree.treespec_dumps(spec)
+    except (NotImplementedError, TypeError) as error:
+        raise ProblemError(f"its result type is not supported: {error}") from error
+    module = "torch.utils._pytree"
+    return f"{module}.tree_unflatten([{', '.join(values)}], {module}.treespec_loads({text!r}))"
+
+
+def _is_plain(spec: Any) -> bool:
+    """Whether a tree has tuples, lists, dicts and the named tuples of torch alone."""
+    is_own = spec.is_leaf() or spec.type in (tuple, list, dict) or spec.type.__module__ == "torch.return_types"
+    return is_own and all(map(_is_plain, spec.children()))
+
+
 def _tree_expr(spec: Any, leaves: Iterator[str]) -> str:
-    """The expression of the program's result: nested tuples, lists and dicts of values."""
+    """The expression of nested tuples, lists and dicts of values."""
     if spec.is_leaf():
         return next(leaves)
     children = [_tree_expr(child, leaves) for child in spec.children()]
@@ -322,8 +362,6 @@ def _tree_expr(spec: Any, leaves: Iterator[str]) -> str:
         return f"({', '.join(children)}{',' * (len(children) == 1)})"
     if spec.type is list:
         return f"[{', '.join(children)}]"
-    if spec.type is not None and spec.type.__module__ == "torch.return_types":
-        return f"torch.return_types.{spec.type.__name__}(({', '.join(children)}))"
     if spec.type is dict:
         return "{" + ", ".join(f"{key!r}: {child}" for key, child in zip(spec.context, children, strict=True)) + "}"
-    raise ProblemError(f"its result type is not supported: {getattr(spec.type, '__name__', spec.type)}")
+    return f"torch.return_types.{spec.type.__name__}(({', '.join(children)}))"

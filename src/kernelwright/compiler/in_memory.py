@@ -14,13 +14,15 @@ from kernelwright.compiler.backends import backend_for
 from kernelwright.compiler.budget import Budget
 from kernelwright.compiler.kernel_source import load
 from kernelwright.compiler.pipeline import optimize_session, summarize_optimization
-from kernelwright.compiler.selection import ProgramSelector, Variant, clone_with_class
+from kernelwright.compiler.result_types import find_incomparable, register_result_types
+from kernelwright.compiler.selection import EAGER, ProgramSelector, Variant, clone_with_class
 from kernelwright.compiler.session import OptimizationSession, RegionTuner
 from kernelwright.compiler.tuning import Tuner
 from kernelwright.core.errors import ProblemError
-from kernelwright.core.optimization import Optimization
-from kernelwright.core.pytree import tensor_leaves
+from kernelwright.core.optimization import DEFAULT_BUDGET_S, Optimization
+from kernelwright.core.pytree import clone_inputs, tensor_leaves
 from kernelwright.core.verdict import Verdict
+from kernelwright.diagnosis.run_once import reraise_as_problem_error
 from kernelwright.machines import machine as machine_here
 from kernelwright.machines import refresh_memory
 from kernelwright.problems import Problem
@@ -31,15 +33,19 @@ from kernelwright.verification.outcome import tf32_as_set
 WITHOUT_TORCH_COMPILE = partial(ProgramSelector, use_torch_compile=False)
 
 
-def optimize_in_memory(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.nn.Module:
+def optimize_in_memory(
+    model: Any, args: tuple[Any, ...], kwargs: dict[str, Any], budget_s: float | None = None
+) -> torch.nn.Module:
     """See `kernelwright.optimize`."""
     if get_signature(model) is None:
         name = getattr(model, "__name__", type(model).__name__)
         raise ProblemError(f"{name} has no inspectable signature", next=f"wrap it: lambda x: {name}(x)")
     device = "cuda" if any(tensor.is_cuda for tensor in tensor_leaves((args, kwargs))) else "cpu"
     problem = Problem.from_callable(model, *args, **kwargs)
+    budget = Budget(budget_s or DEFAULT_BUDGET_S[device])
     machine = refresh_memory(machine_here(device))
-    return optimize_problem(problem, Tuner(backend_for(device), device, machine, use_torch_compile=False))
+    tuner = Tuner(backend_for(device), device, machine, use_torch_compile=False)
+    return optimize_problem(problem, tuner, budget=budget)
 
 
 def optimize_problem(
@@ -47,14 +53,19 @@ def optimize_problem(
     tuner: RegionTuner,
     num_input_sets: int | None = None,
     make_selector: Callable[[OptimizationSession], ProgramSelector] = WITHOUT_TORCH_COMPILE,
+    budget: Budget | None = None,
 ) -> torch.nn.Module:
     """Build a module with generated kernels and verify it; the original program if verification fails.
 
     Args:
         num_input_sets: how many input sets verify it; None is the default of `kw verify`.
         make_selector: makes what times the variants of the whole program.
+        budget: of time; None is no limit.
     """
-    session = OptimizationSession(problem, tuner, Budget(math.inf))
+    session = OptimizationSession(problem, tuner, budget or Budget(math.inf))
+    if name := _prepare_result(session):
+        session.faults.append(f"the program is left to torch: its result has a {name}, which cannot be compared")
+        return _unchanged(session, summarize_optimization(session, "", None, EAGER, None))
     selector = make_selector(session)
     with problem.restore_buffers():
         needs_grad = problem.needs_grad(session.inputs)
@@ -63,8 +74,28 @@ def optimize_problem(
             one for one in _verified(session, variants, num_input_sets) if one[3].accepted or one[0] is variants[-1]
         )
     record = summarize_optimization(session, source, verdict, variant, rounds)
-    result = optimized if verdict.accepted else clone_with_class(session.program, _wrap_function(session.program))
-    return _attach_record(result, record)
+    return _attach_record(optimized, record) if verdict.accepted else _unchanged(session, record)
+
+
+def _prepare_result(session: OptimizationSession) -> str:
+    """Run the program once, and let torch know the types of its result.
+
+    Returns:
+        The name of a type in the result that cannot be compared, or an empty string.
+    Raises:
+        ProblemError: the program raised.
+    """
+    args, kwargs = clone_inputs(session.inputs)
+    needs_grad = session.problem.needs_grad(session.inputs)
+    with session.problem.restore_buffers(), reraise_as_problem_error(), torch.set_grad_enabled(needs_grad):
+        result = session.program(*args, **kwargs)
+    register_result_types(result)
+    return find_incomparable(result)
+
+
+def _unchanged(session: OptimizationSession, record: Optimization) -> torch.nn.Module:
+    """The program as it was, with a record."""
+    return _attach_record(clone_with_class(session.program, _wrap_function(session.program)), record)
 
 
 def _verified(

@@ -245,7 +245,7 @@ def _precision_line() -> str:
 def summarize_optimization(
     session: OptimizationSession,
     source: str,
-    verdict: Verdict,
+    verdict: Verdict | None,
     chosen: Variant,
     rounds: InterleavedTimings | None,
     diagnosis: Diagnosis | None = None,

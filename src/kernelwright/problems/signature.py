@@ -21,6 +21,14 @@ def get_signature(program: Callable[..., Any]) -> inspect.Signature | None:
         return None
 
 
+def is_wrapped(program: Callable[..., Any]) -> bool:
+    """Whether a function, or a module's forward, is a wrapper that takes every argument of what it calls by keyword."""
+    function = program.forward if isinstance(program, torch.nn.Module) else program
+    signature = get_signature(program) if hasattr(function, "__wrapped__") else None
+    by_position = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.VAR_POSITIONAL)
+    return signature is not None and all(one.kind not in by_position for one in signature.parameters.values())
+
+
 def check_call(program: Callable[..., Any], args: Args, where: str, parameters: Iterable[str] = ()) -> None:
     """Check a candidate's signature against the problem's inputs.
 

@@ -73,7 +73,7 @@ class KernelLayer:
     def _codegen(self, calls: Mapping[str, str]) -> ForwardCodegen:
         own = {one.region.name for one in self.kernels if not one.torch_source} - self._trained_regions
         once = own - set(self.same_as) - set(self.same_as.values())
-        return ForwardCodegen(self.captured, self.regions, calls, once)
+        return ForwardCodegen(self.captured, self.regions, calls, once, updates_in_place=not self.gradients)
 
     @property
     def _trained_regions(self) -> set[str]:

@@ -14,6 +14,7 @@ from kernelwright.compiler.identifiers import Renamer, list_defined_names, list_
 from kernelwright.core.errors import ProblemError
 from kernelwright.problems import Problem
 from kernelwright.problems.importing import split_target
+from kernelwright.problems.signature import is_wrapped
 
 DIRECT_CALL = "__call__ = forward"
 """For a program that is a function: `nn.Module.__call__` costs 16 to 30 us with cold caches."""
@@ -62,14 +63,22 @@ class LayerBelow:
         """The parameters of `forward`, from `self`, and the arguments that pass them on."""
         signature = plain_signature(self.problem)
         parameters = ", ".join(filter(None, ["self", str(signature)[1:-1]]))
-        return parameters, ", ".join(map(_forwarded_argument, signature.parameters.values()))
+        return parameters, ", ".join(self._forwarded_arguments())
+
+    def _forwarded_arguments(self) -> list[str]:
+        """The arguments of a call of what is below; by keyword where a wrapper may look for them there."""
+        parameters = list(plain_signature(self.problem).parameters.values())
+        program: Any = self.problem.module if self.problem.module is not None else self.problem.program
+        if is_wrapped(program):
+            kinds = {inspect.Parameter.POSITIONAL_OR_KEYWORD: inspect.Parameter.KEYWORD_ONLY}
+            parameters = [one.replace(kind=kinds.get(one.kind, one.kind)) for one in parameters]
+        return [_forwarded_argument(one) for one in parameters]
 
     def split_arguments(self) -> tuple[str, str]:
         """The arguments that are passed on by position, each with a comma behind it, and those by keyword."""
-        values = plain_signature(self.problem).parameters.values()
-        by_keyword = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.VAR_KEYWORD)
-        positional = "".join(f"{_forwarded_argument(one)}, " for one in values if one.kind not in by_keyword)
-        return positional.rstrip(), ", ".join(_forwarded_argument(one) for one in values if one.kind in by_keyword)
+        values = self._forwarded_arguments()
+        positional = [one for one in values if "=" not in one and not one.startswith("**")]
+        return "".join(f"{one}, " for one in positional).rstrip(), ", ".join(values[len(positional) :])
 
     def argument_names(self) -> list[str]:
         """The names of the arguments of `forward`."""

@@ -24,9 +24,10 @@ from torch.utils import _pytree as pytree
 from kernelwright.compiler.capture.decompositions import custom_decompositions
 from kernelwright.compiler.capture.origins import mark_call_values
 from kernelwright.compiler.regions.operators import op_name
-from kernelwright.compiler.rewrites.registry import DEGENERATE, OFF_BY_DEFAULT, apply_rewrites
+from kernelwright.compiler.rewrites.registry import MARKS, OFF_BY_DEFAULT, apply_rewrites
 from kernelwright.core.errors import ProblemError
 from kernelwright.core.optimization import AppliedRewrite
+from kernelwright.problems.signature import is_wrapped
 from kernelwright.sandbox.exceptions import find_location
 
 aten = torch.ops.aten
@@ -97,7 +98,7 @@ class CapturedProgram:
     @property
     def is_rewritten(self) -> bool:
         """Whether the graph differs from the program's own."""
-        return any(rewrite.name != DEGENERATE for rewrite in self.rewrites)
+        return any(rewrite.name not in MARKS for rewrite in self.rewrites)
 
 
 def capture(
@@ -110,6 +111,20 @@ def capture(
 
     Raises:
         ProblemError: the program cannot be captured as one graph; the message is torch's.
+    """
+    return _rewrite(_capture_unchanged(program, args, kwargs), disabled)
+
+
+def _rewrite(captured: CapturedProgram, disabled: Set[str]) -> CapturedProgram:
+    """Rewrite a captured graph in place."""
+    return replace(captured, rewrites=apply_rewrites(captured.graph, captured.sources, disabled))
+
+
+def _capture_unchanged(program: Callable[..., Any], args: Any, kwargs: Any) -> CapturedProgram:
+    """Capture one call of a program with static shapes.
+
+    Raises:
+        ProblemError: as `capture`.
     """
     module = program if isinstance(program, torch.nn.Module) else _AsModule(program)
     args, kwargs = normalize_call(program, args, kwargs)
@@ -124,15 +139,12 @@ def capture(
         graph.erase_node(node)
     remove_aliases(graph)
     mark_call_values(graph)
-    sources = _sources(decomposed)
-    rewrites = apply_rewrites(graph, sources, disabled)
     return CapturedProgram(
         graph,
         exported.graph_module,  # type: ignore[arg-type]
-        sources,
+        _sources(decomposed),
         tuple(_result(spec, decomposed) for spec in decomposed.graph_signature.output_specs),
         decomposed.call_spec.out_spec,  # type: ignore[arg-type]
-        rewrites=rewrites,
     )
 
 
@@ -140,22 +152,22 @@ def capture_with_training_mode(
     program: Callable[..., Any], args: Any, kwargs: Any, disabled: Set[str] = OFF_BY_DEFAULT
 ) -> CapturedProgram:
     """Capture one call as `capture` does, and record the train/eval flags if the graph depends on them."""
-    captured = capture(program, args, kwargs, disabled)
+    captured = _capture_unchanged(program, args, kwargs)
     if not isinstance(program, torch.nn.Module):
-        return captured
+        return _rewrite(captured, disabled)
     modules = list(program.modules())
     training = tuple(module.training for module in modules)
     others = [mode for mode in (True, False) if {mode} != set(training)]  # both, if modules differ in mode
     try:
         same = all(
-            _describe(capture(program.train(mode), args, kwargs, disabled)) == _describe(captured) for mode in others
+            _describe(_capture_unchanged(program.train(mode), args, kwargs)) == _describe(captured) for mode in others
         )
     except ProblemError:
         same = False
     finally:
         for module, mode in zip(modules, training, strict=True):
             module.training = mode
-    return captured if same else replace(captured, training=training)
+    return _rewrite(captured if same else replace(captured, training=training), disabled)
 
 
 def _describe(captured: CapturedProgram) -> str:
@@ -217,10 +229,14 @@ def _result(spec: Any, exported: torch.export.ExportedProgram) -> tuple[str, str
 
 
 def normalize_call(program: Callable[..., Any], args: Any, kwargs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return (args, kwargs) of the same call with defaults applied and arguments positional where possible."""
+    """Return (args, kwargs) of the same call with defaults applied and arguments positional where possible; what a
+    wrapped function gets by keyword, it gets by keyword, since the wrapper may look for it there."""
     bound = forward_signature(program).bind(*args, **kwargs)
     bound.apply_defaults()
-    return bound.args, bound.kwargs
+    if not is_wrapped(program):
+        return bound.args, bound.kwargs
+    names = list(bound.arguments)[len(args) : len(bound.args)]
+    return tuple(args), {name: bound.arguments[name] for name in names} | bound.kwargs
 
 
 def forward_signature(program: Callable[..., Any]) -> inspect.Signature:

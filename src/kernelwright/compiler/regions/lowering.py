@@ -16,6 +16,7 @@ from torch import fx
 
 from kernelwright.compiler.regions.axes import Dim, Dims, Unsupported
 from kernelwright.compiler.regions.nodes import (
+    ROW_PRODUCT,
     common_dtype,
     compute_dtype,
     dim_arg,
@@ -48,6 +49,7 @@ from kernelwright.compiler.regions.operators import (
 )
 from kernelwright.compiler.regions.region import Operand, Region, Scan
 from kernelwright.compiler.regions.region_builder import ConcatPiece, RegionBuilder
+from kernelwright.compiler.regions.row_products import match_row_product
 
 __all__ = ["Lowering", "is_rematerializable", "lower_nodes"]
 
@@ -102,6 +104,8 @@ class Lowering(RegionBuilder):
             self._lower_flip(node)
         elif name == "getitem":
             self._lower_getitem(node)
+        elif ROW_PRODUCT in node.meta:
+            self._lower_row_product(node)
         else:
             raise Unsupported(explain_unsupported(node.target))
         self.nodes.append(node)
@@ -304,6 +308,26 @@ class Lowering(RegionBuilder):
         if pair is None or pair[0] not in self._unflipped_scans:
             raise Unsupported(f"{node.name} flips a value computed in this region")
         self._names[node], self._dims[node] = self._names[pair[0]], self._dims[pair[0]]
+
+    def _lower_row_product(self, node: fx.Node) -> None:
+        """Lower a product to sums of elementwise products over rows; halves are accumulated in FP32."""
+        product = match_row_product(node)
+        dtype = compute_dtype(node)
+        left, right = (self._cast_to(self._value(one), dtype) for one in (product.left, product.right))
+        left_dims, right_dims = self._dims[product.left], self._dims[product.right]
+        columns, depth = right_dims[-2:] if product.is_transposed else right_dims[:-3:-1]
+        self._axes.unify(depth, left_dims[-1])
+        batch = self._axes.broadcast(left_dims[:-2], right_dims[:-2])
+        row = self._axes.leaves(depth)
+        self._add_row_axes(row)
+        terms = self._add_step(f"{node.name}_terms", "mul", (left, right), dtype)
+        total = self._add_reduction(f"{node.name}_sum", "sum", terms, dtype, row)
+        self._dims[node] = (*batch, *left_dims[-2:-1], columns)
+        if product.bias is not None:
+            bias = self._cast_to(self._value(product.bias), dtype)
+            self._dims[node] = self._axes.broadcast(self._dims[node], self._dims[product.bias])
+            total = self._add_step(f"{node.name}_biased", "add", (total, bias), dtype)
+        self._names[node] = total
 
     def _lower_gather(self, node: fx.Node) -> None:
         """Lower a gather of one element per row to a one-hot sum over the row."""

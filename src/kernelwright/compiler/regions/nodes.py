@@ -30,6 +30,8 @@ FULL_PRECISION = "full_precision"
 """Key in the meta of a convolution, made by a rewrite, whose operands a kernel does not round to TF32."""
 READ_AS_FP32 = "read_wide"
 """Key in the meta of a node that casts an FP32 tensor to half precision: a region reads the FP32 tensor instead."""
+ROW_PRODUCT = "row_product"
+"""Key in the meta of a matrix product that a region computes: see `row_products`."""
 
 
 def is_rematerializable(node: fx.Node) -> bool:
@@ -117,7 +119,8 @@ def _flip_dims(node: fx.Node) -> list[int]:
 
 def _is_external(node: fx.Node) -> bool:
     """Whether no region can compute a node."""
-    return node.op != "call_function" or op_name(node.target) not in SUPPORTED_OPS
+    supported = op_name(node.target) in SUPPORTED_OPS or ROW_PRODUCT in node.meta
+    return node.op != "call_function" or not supported
 
 
 def node_arg(node: fx.Node, index: int) -> fx.Node:

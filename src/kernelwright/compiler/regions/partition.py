@@ -3,7 +3,7 @@ compute them all and no other node has to run in between."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from torch import fx
@@ -14,12 +14,15 @@ from kernelwright.compiler.regions.cse import eliminate_common_subexpressions
 from kernelwright.compiler.regions.gathers import hoist_gathers
 from kernelwright.compiler.regions.integer_narrowing import narrow_integers
 from kernelwright.compiler.regions.lowering import Lowering, is_rematerializable, lower_nodes
-from kernelwright.compiler.regions.operators import POINTWISE, op_name
+from kernelwright.compiler.regions.nodes import ROW_PRODUCT
+from kernelwright.compiler.regions.operators import CONVERSIONS, POINTWISE, op_name
 from kernelwright.compiler.regions.region import SPECIAL_FUNCTIONS, Region
+from kernelwright.compiler.regions.row_factors import pull_row_factors
 from kernelwright.compiler.regions.row_values import is_half, store_as_fp32
 
-MAX_RECOMPUTED_NODES = 8
-"""Most nodes that a group recomputes instead of reading their result."""
+MAX_RECOMPUTED_NODES, MAX_RECOMPUTED_ROW_NODES = 8, 16
+"""Most nodes that a group recomputes instead of reading their result; and that a product of one row recomputes, such as
+the norm of that row."""
 
 
 @dataclass(eq=False)
@@ -33,6 +36,11 @@ class _Group:
     lowering: Lowering
     nodes: list[fx.Node] = field(default_factory=list)
     recomputed: frozenset[fx.Node] = frozenset()
+
+    @property
+    def has_row_product(self) -> bool:
+        """Whether a matrix product is computed as sums over rows."""
+        return any(ROW_PRODUCT in node.meta for node in self.nodes)
 
     def live_outputs(self, group_of: GroupByNode) -> list[fx.Node]:
         """Return the nodes that users outside this group read."""
@@ -75,20 +83,27 @@ def plan_regions(
         except Unsupported as reason:
             refused[node] = str(reason)
     _reject_multi_output(group_of, refused)
+    _move_after_products(group_of, order)
     _fuse_neighbors(group_of, order)
     _recompute_cheap_values(group_of, order)
+    _recompute_rows_of_products(group_of, order)
     _store_row_values_as_fp32(graph, group_of)
     order = {node: index for index, node in enumerate(graph.nodes)}
     regions: list[tuple[Region, list[fx.Node]]] = []
     for group in dict.fromkeys(group_of.values()):
         try:
             regions += [
-                (narrow_integers(merge_axes(hoist_gathers(eliminate_common_subexpressions(region)))), nodes)
+                (_simplify(region), nodes)
                 for region, nodes in _build_regions(group, f"{prefix}_", len(regions), group_of, order)
             ]
         except Unsupported as reason:
             refused |= dict.fromkeys(group.nodes, str(reason))
     return regions, refused
+
+
+def _simplify(region: Region) -> Region:
+    region = eliminate_common_subexpressions(pull_row_factors(eliminate_common_subexpressions(region)))
+    return narrow_integers(merge_axes(hoist_gathers(region)))
 
 
 def _build_regions(
@@ -178,20 +193,29 @@ def _is_multi_output(node: fx.Node) -> bool:
 def _fuse_neighbors(group_of: GroupByNode, order: dict[fx.Node, int]) -> None:
     """Merge groups that read the same values, or of which one reads the other, where that moves fewer bytes."""
     tried: set[tuple[_Group, _Group]] = set()
-    while True:
-        groups = list(dict.fromkeys(group_of.values()))
-        pairs = ((one, other) for index, one in enumerate(groups) for other in groups[index + 1 :])
-        pair = next((p for p in pairs if p not in tried and _share_nodes(*p)), None)
-        if pair is None:
-            return
-        tried.add(pair)
-        if fused := _try_fuse(*pair, group_of, order):
-            group_of |= dict.fromkeys(fused.nodes, fused)
+    fused = True
+    while fused:
+        fused = False
+        for pair in _pairs_that_share_nodes(list(dict.fromkeys(group_of.values()))):
+            if pair in tried:
+                continue
+            tried.add(pair)
+            if group := _try_fuse(*pair, group_of, order):
+                group_of |= {node: group for node in group.nodes if node not in group.recomputed}
+                fused = True
+                break
 
 
-def _share_nodes(one: _Group, other: _Group) -> bool:
-    first, second = ({n for node in group.nodes for n in (node, *node.all_input_nodes)} for group in (one, other))
-    return bool(first & second)
+def _pairs_that_share_nodes(groups: Sequence[_Group]) -> Iterator[tuple[_Group, _Group]]:
+    """The pairs of groups of which both have or read a node, in order."""
+    touched = [{n for node in group.nodes for n in (node, *node.all_input_nodes)} for group in groups]
+    touching: dict[fx.Node, list[int]] = {}
+    for index, nodes in enumerate(touched):
+        for node in nodes:
+            touching.setdefault(node, []).append(index)
+    for index, nodes in enumerate(touched):
+        for other in sorted({other for node in nodes for other in touching[node] if other > index}):
+            yield groups[index], groups[other]
 
 
 def _try_fuse(one: _Group, other: _Group, group_of: GroupByNode, order: dict[fx.Node, int]) -> _Group | None:
@@ -200,8 +224,8 @@ def _try_fuse(one: _Group, other: _Group, group_of: GroupByNode, order: dict[fx.
     if _would_create_cycle(nodes, group_of):
         return None
     try:
-        fused = _Group(lower_nodes(nodes), nodes)
-        fused.lowering.unify_rows()
+        own = {node for group in (one, other) for node in group.nodes if node not in group.recomputed}
+        fused = _Group(_lower_unified(nodes), nodes, (one.recomputed | other.recomputed) - own)
         gain = _total_bytes_moved([one, other], group_of, order) - _total_bytes_moved([fused], group_of, order)
     except Unsupported:
         return None
@@ -220,15 +244,71 @@ def _recompute_cheap_values(group_of: GroupByNode, order: dict[fx.Node, int]) ->
                 or not all(user in group_of for user in outside)
             ):
                 continue
-            try:
-                before = dict.fromkeys([group, *(group_of[user] for user in outside)])
-                trial = group_of | _extend_groups(producers, before.keys() - {group}, group_of, order)
-                after = dict.fromkeys([group, *(trial[user] for user in outside)])
-                gain = _total_bytes_moved(before, group_of, order) - _total_bytes_moved(after, trial, order)
-            except Unsupported:
-                continue
-            if gain > 0:
-                group_of.update(trial)
+            _try_recompute(group, producers, outside, group_of, order)
+
+
+def _move_after_products(group_of: GroupByNode, order: dict[fx.Node, int]) -> None:
+    """Move what follows elementwise from the stored results of a product to where it is read, such as the square of
+    which a norm takes the mean."""
+    for node in sorted(group_of, key=order.__getitem__, reverse=True):
+        group = group_of[node]
+        if not group.has_row_product or not _is_simple(node):
+            continue
+        live = group.live_outputs(group_of)
+        sources = [source for source in node.all_input_nodes if source in group.nodes]
+        if node in live and sources and all(source in live for source in sources):
+            _move_to_readers(node, group_of, order)
+
+
+def _move_to_readers(node: fx.Node, group_of: GroupByNode, order: dict[fx.Node, int]) -> None:
+    """Move a node to the groups that read it, if these are all other groups, and can compute it."""
+    group, readers = group_of[node], dict.fromkeys(group_of.get(user) for user in node.users)
+    others = [one for one in group.nodes if one is not node]
+    groups = [reader for reader in readers if reader is not None and reader is not group]
+    if len(groups) < len(readers):
+        return
+    try:
+        extended = _extend_groups({node}, groups, group_of, order)
+        remaining = _Group(lower_nodes(others), others, group.recomputed)
+    except Unsupported:
+        return
+    owner = extended[next(iter(groups[0].nodes))]
+    owner.recomputed -= {node}
+    group_of.update(extended)
+    group_of.update({one: remaining for one in others if group_of[one] is group} | {node: owner})
+
+
+def _recompute_rows_of_products(group_of: GroupByNode, order: dict[fx.Node, int]) -> None:
+    """Recompute the row that a product multiplies, such as its norm, where that moves fewer bytes: next to the matrix
+    it takes no time, and saves the launch that stores it."""
+    for value in sorted(group_of, key=order.__getitem__):
+        group = group_of[value]
+        outside = [user for user in value.users if group_of.get(user) is not group]
+        if not outside or not all(user in group_of and group_of[user].has_row_product for user in outside):
+            continue
+        producers = _producers([value], group.nodes)
+        expensive = any(ROW_PRODUCT in node.meta or _is_special(node) for node in producers)
+        if len(producers) <= MAX_RECOMPUTED_ROW_NODES and not expensive and value in group.live_outputs(group_of):
+            _try_recompute(group, producers, outside, group_of, order)
+
+
+def _try_recompute(
+    group: _Group,
+    producers: set[fx.Node],
+    users: Sequence[fx.Node],
+    group_of: GroupByNode,
+    order: dict[fx.Node, int],
+) -> None:
+    """Let the groups of some users compute what produces a value, too, if that moves fewer bytes."""
+    try:
+        before = dict.fromkeys([group, *(group_of[user] for user in users)])
+        trial = group_of | _extend_groups(producers, before.keys() - {group}, group_of, order)
+        after = dict.fromkeys([group, *(trial[user] for user in users)])
+        gain = _total_bytes_moved(before, group_of, order) - _total_bytes_moved(after, trial, order)
+    except Unsupported:
+        return
+    if gain > 0:
+        group_of.update(trial)
 
 
 def _extend_groups(
@@ -242,7 +322,7 @@ def _extend_groups(
     extended: GroupByNode = {}
     for group in users:
         nodes = sorted(added | set(group.nodes), key=order.__getitem__)
-        replacement = _Group(lower_nodes(nodes), nodes, group.recomputed | (added - set(group.nodes)))
+        replacement = _Group(_lower_unified(nodes), nodes, group.recomputed | (added - set(group.nodes)))
         extended |= {node: replacement for node in group.nodes if group_of[node] is group}
     return extended
 
@@ -263,8 +343,7 @@ def _store_row_values_as_fp32(graph: fx.Graph, group_of: GroupByNode) -> None:
                 moved |= set(readers)
     for group in groups:
         if not moved.isdisjoint(group.nodes):
-            group.lowering = lower_nodes(group.nodes)
-            group.lowering.unify_rows()
+            group.lowering = _lower_unified(group.nodes)
 
 
 def _is_read_by_regions(node: fx.Node, group_of: GroupByNode) -> bool:
@@ -277,6 +356,29 @@ def _is_read_by_regions(node: fx.Node, group_of: GroupByNode) -> bool:
 def _is_cheap(node: fx.Node) -> bool:
     op = POINTWISE.get(op_name(node.target))
     return op is not None and op not in SPECIAL_FUNCTIONS
+
+
+def _is_simple(node: fx.Node) -> bool:
+    """Whether a node is a conversion, or elementwise without special functions."""
+    return op_name(node.target) in (*CONVERSIONS, *POINTWISE) and not _is_special(node)
+
+
+def _is_special(node: fx.Node) -> bool:
+    """Whether a node is a special function; a square is none."""
+    op = POINTWISE.get(op_name(node.target))
+    return op in SPECIAL_FUNCTIONS and not (op == "pow" and node.args[1] in (2, 3, 4))
+
+
+def _lower_unified(nodes: Sequence[fx.Node]) -> Lowering:
+    """Lower nodes of which some read the same values only; their rows, and the columns of products, become one.
+
+    Raises:
+        Unsupported: they are not supported in one region.
+    """
+    lowering = lower_nodes(nodes)
+    lowering.unify_rows()
+    lowering.unify_columns()
+    return lowering
 
 
 def _check_storable(lowering: Lowering, nodes: list[fx.Node]) -> None:

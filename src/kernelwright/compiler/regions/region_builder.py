@@ -11,6 +11,7 @@ from torch import fx
 
 from kernelwright.compiler.regions.axes import Axes, Dim, Dims, Unsupported
 from kernelwright.compiler.regions.nodes import (
+    ROW_PRODUCT,
     arange_start_step,
     compute_dtype,
     dtype_of,
@@ -186,6 +187,18 @@ class RegionBuilder:
             other = self._axes.leaves(row)
             if set(other) != set(self._axes.leaves(first)) and self._axes.extent(other) == self._axes.extent(first):
                 self._axes.unify(first, other)
+        self._check_repeated_axes()
+
+    def unify_columns(self) -> None:
+        """Unify the columns of all matrix products, so that their rows share an index.
+
+        Raises:
+            Unsupported: their numbers differ.
+        """
+        columns = [self._dims[node][-1] for node in self.nodes if ROW_PRODUCT in node.meta]
+        for other in columns[1:]:
+            if self._axes.leaves(other) != self._axes.leaves(columns[0]):
+                self._axes.unify(columns[0], other)
         self._check_repeated_axes()
 
     def _materialize(self, node: fx.Node) -> None:

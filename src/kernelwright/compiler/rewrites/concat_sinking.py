@@ -24,8 +24,9 @@ from kernelwright.compiler.rewrites.concat_rewrites import (
     can_join_region,
 )
 
-MAX_NEIGHBORS = 48
-"""Nodes around a rewrite that are planned to estimate its cost."""
+MAX_NEIGHBORS, MAX_USERS = 48, 8
+"""Nodes around a rewrite that are planned to estimate its cost; what uses a node with more users is not around it, such
+as other layers' use of the same rotary angles."""
 
 
 def sink_concats(graph: fx.Graph) -> int:
@@ -71,7 +72,8 @@ def _neighborhood(start: fx.Node) -> set[fx.Node]:
     """The nodes nearest to one that could be in a region with it."""
     visited, queue = {start}, [start]
     for node in queue:
-        for adjacent in (*node.all_input_nodes, *node.users):
+        users = node.users if node is start or len(node.users) <= MAX_USERS else ()
+        for adjacent in (*node.all_input_nodes, *users):
             if adjacent not in visited and can_join_region(adjacent) and len(visited) < MAX_NEIGHBORS:
                 visited.add(adjacent)
                 queue.append(adjacent)

@@ -21,7 +21,9 @@ from kernelwright.compiler.rewrites.linear_reductions import reduce_linear_maps
 from kernelwright.compiler.rewrites.means import fuse_means
 from kernelwright.compiler.rewrites.padding_sinking import sink_padding
 from kernelwright.compiler.rewrites.pooled_convolutions import compose_pooled_convolutions
+from kernelwright.compiler.rewrites.query_attention import split_query_attention
 from kernelwright.compiler.rewrites.repeated_work import remove_repeated_work
+from kernelwright.compiler.rewrites.row_products import mark_row_products
 from kernelwright.compiler.rewrites.row_sums import reduce_rows_first
 from kernelwright.compiler.rewrites.scan_slicing import slice_cumsums
 from kernelwright.core.errors import UsageError
@@ -50,7 +52,9 @@ def _graph_only(function: Callable[[fx.Graph], int]) -> Callable[[fx.Graph, Sour
     return lambda graph, sources: function(graph)
 
 
-DEGENERATE, DEGENERATE_CONSTANTS = "degenerate", "degenerate_constants"
+DEGENERATE, DEGENERATE_CONSTANTS, ROW_PRODUCTS = "degenerate", "degenerate_constants", "row_products"
+MARKS = frozenset({DEGENERATE, ROW_PRODUCTS})
+"""These leave the graph as it is: they mark or count."""
 REWRITES = (
     Rewrite(
         DEGENERATE,
@@ -94,6 +98,12 @@ REWRITES = (
     Rewrite("scan_slicing", "slices of a cumulative sum are computed alone", _graph_only(slice_cumsums)),
     Rewrite("row_sums", "a sum sums each row where it is computed", _graph_only(reduce_rows_first)),
     Rewrite("concat_sinking", "concatenations move after the computation on them", _graph_only(sink_concats)),
+    Rewrite(
+        "query_attention",
+        "attention of one query becomes products of rows and a softmax",
+        _graph_only(split_query_attention),
+    ),
+    Rewrite(ROW_PRODUCTS, "products of one row become sums over the rows of a matrix", _graph_only(mark_row_products)),
 )
 OFF_BY_DEFAULT = frozenset({DEGENERATE_CONSTANTS})
 

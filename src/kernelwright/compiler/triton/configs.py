@@ -51,6 +51,12 @@ MAX_GRID_SYNC_ELEMENTS = 2**21
 """A longer row, in `MAX_SYNCED_SPLITS` splits, has left the L2 of 50 MB when it is reloaded."""
 
 
+SHARED_ROW_TILES = ((4, 64), (2, 32), (8, 64), (4, 32))
+"""(BLOCK_M, elements per thread) of tiles of whole rows that are multiplied by the same row, as in a product with one
+row of activations: several rows in few warps read the shared one, which is as long, once, with 4 or 8 loads of 16 bytes
+in flight for each thread."""
+
+
 def generate_configs(region: Region) -> list[TritonConfig]:
     """The configs of a region, at most `MAX_CONFIGS`."""
     if region.row:
@@ -88,6 +94,7 @@ def _row_configs(region: Region) -> list[TritonConfig]:
         for elements in (2048, 4096, 1024, 8192):
             single_tile.append(_make_config(max(1, min(elements // width, max_rows)), width))
         single_tile += _vary_num_warps(single_tile[0], (2, 0.5, 0.25)) + _vary_num_warps(single_tile[2], (0.5,))
+        single_tile[3:3] = _shared_row_configs(region, width)
         if _has_unaligned_rows(region):  # where loads are by element, the instruction of an eviction hint may count
             single_tile += [
                 msgspec.structs.replace(config, evict_last=False) for config in (single_tile[0], single_tile[-1])
@@ -122,6 +129,19 @@ def _row_configs(region: Region) -> list[TritonConfig]:
     if region.row_size > LONG_ROW_ELEMENTS:
         return [*single_tile[:5], *looped, *split[:3], *single_tile[5:]]
     return [*single_tile, *looped, *split[:3]]
+
+
+def _shared_row_configs(region: Region, width: int) -> list[TritonConfig]:
+    """Configs for many rows that read the same row; none where the rows share nothing, or too few programs are left."""
+    row = {axis.name for axis in region.row}
+    touched = [{axis for axis, stride in load.strides.items() if stride} for load in region.loads]
+    if not any(axes and axes <= row for axes in touched) or not any(axes & row and axes - row for axes in touched):
+        return []
+    return [
+        TritonConfig(BLOCK_M=block_m, BLOCK_N=width, num_warps=block_m * width // (32 * elements))
+        for block_m, elements in SHARED_ROW_TILES
+        if region.num_rows >= block_m * MIN_PROGRAMS and 1 <= block_m * width // (32 * elements) <= 16
+    ]
 
 
 def _register_tile_configs(
