@@ -14,10 +14,10 @@ MAX_DIRECT_CHANNELS = 32
 _SPLIT_TILES = ((128, 128, 64, 8, 3), (128, 64, 64, 8, 4), (64, 64, 64, 4, 4))
 _TF32_TILES = ((128, 256, 32, 8, 3), (128, 128, 32, 8, 3), (64, 128, 32, 4, 4), (64, 64, 32, 4, 4))
 _HALF_TILES = ((128, 256, 64, 8, 3), (128, 128, 64, 4, 4), (64, 128, 64, 4, 4), (64, 64, 64, 4, 4))
-_DIRECT_TILES = ((64, 128, 16, 4, 3), (64, 128, 32, 4, 3), (32, 128, 16, 4, 3))
+_DIRECT_TILES = ((64, 128, 16, 4, 3), (32, 128, 16, 4, 3))
 _PACKED_TILES = (
-    (128, 256, 64, 8, 3), (128, 128, 64, 8, 3), (128, 128, 32, 4, 4), (64, 256, 64, 8, 3), (64, 256, 32, 4, 4),
-    (64, 128, 64, 4, 4), (64, 128, 32, 4, 4), (64, 128, 16, 4, 4), (32, 256, 32, 4, 4), (32, 128, 16, 4, 4),
+    (128, 128, 64, 8, 3), (128, 256, 64, 8, 3), (128, 128, 32, 4, 4), (64, 256, 32, 4, 4), (64, 128, 64, 4, 4),
+    (64, 256, 64, 8, 3), (64, 128, 32, 4, 4), (64, 128, 16, 4, 4), (32, 256, 32, 4, 4), (32, 128, 16, 4, 4),
 )  # fmt: skip
 
 
@@ -41,10 +41,11 @@ def generate_contraction_configs(region: ContractionRegion) -> list[ContractionC
     one = region.contraction
     if isinstance(one.right, Windows):
         run = PackedLayout(windows=one.right, scaled=one.tf32).run
-        packed = [tile for tile in _PACKED_TILES if run % tile[2] == 0]
+        rows = _useful_rows(one.m)
+        packed = [tile for tile in _PACKED_TILES if run % tile[2] == 0 and tile[0] in rows]
         configs = _fitting(packed, one.m, one.n, PACKED)
         if one.right.channels <= MAX_DIRECT_CHANNELS and _is_plain(region):
-            configs = [*_fitting(_DIRECT_TILES, one.m, one.n, DIRECT), *configs]
+            configs += _fitting(_DIRECT_TILES, one.m, one.n, DIRECT)
         return configs
     if one.left.dtype == "float32":
         return _fitting(*((_TF32_TILES, one.m, one.n, DIRECT) if one.tf32 else (_SPLIT_TILES, one.m, one.n, SPLIT)))
@@ -57,6 +58,14 @@ def _fitting(tiles: Sequence[tuple[int, ...]], m: int, n: int, operands: str) ->
     limits = [power_of_two(max(size, min(tile[dim] for tile in tiles))) for dim, size in enumerate((m, n))]
     fitting = [tile for tile in tiles if tile[0] <= limits[0] and tile[1] <= limits[1]]
     return [ContractionConfig(**dict(zip(names, tile, strict=True)), operands=operands) for tile in fitting]
+
+
+def _useful_rows(m: int) -> set[int]:
+    """The heights of tiles: the largest that is not twice the result's, and smaller ones without unused rows."""
+    heights = sorted({tile[0] for tile in _PACKED_TILES}, reverse=True)
+    largest = next((height for height in heights if height < 2 * m), heights[-1])
+    exact = next((height for height in heights if m % height == 0), largest)
+    return {largest, exact}
 
 
 def _is_plain(region: ContractionRegion) -> bool:
