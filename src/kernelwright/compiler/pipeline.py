@@ -46,6 +46,7 @@ from kernelwright.machines import machine as machine_here
 from kernelwright.machines import refresh_memory
 from kernelwright.measure.paired import InterleavedTimings
 from kernelwright.problems import Problem, load_candidate, load_problem
+from kernelwright.problems.supported import require_supported
 from kernelwright.sandbox import ForkServer
 from kernelwright.verification.outcome import tf32_as_set
 from kernelwright.verification.transport.runners import PRELOAD_MODULES
@@ -99,6 +100,7 @@ def optimize_file(
             machine = refresh_memory(machine_here(device))
             tuner = Tuner(backend_for(device), device, machine, "compile" in baselines, pool=pool)
             session = OptimizationSession(problem, tuner, budget)
+            require_supported(problem, session.inputs)
             with problem.restore_buffers(), torch.set_grad_enabled(problem.needs_grad(session.inputs)):
                 run_once(session.program, session.inputs)
             diagnosis, work = None, None

@@ -17,7 +17,7 @@ import torch
 from kernelwright.compiler.assembly.channels_last_layer import ChannelsLastLayer
 from kernelwright.compiler.assembly.cuda_graph_layer import NUM_PLAIN_CALLS, CudaGraphLayer
 from kernelwright.compiler.assembly.cudnn_benchmark_layer import CudnnBenchmarkLayer
-from kernelwright.compiler.assembly.output_file import MODEL_NEW, CompiledLayer, Layer, assemble_file
+from kernelwright.compiler.assembly.output_file import MODEL_NEW, CompiledLayer, Layer, assemble_file, result_types
 from kernelwright.compiler.kernel_source import load
 from kernelwright.compiler.session import OptimizationSession
 from kernelwright.core.optimization import OWN_KERNELS, TORCH, TORCH_COMPILE
@@ -221,8 +221,7 @@ class ProgramSelector:
         if variant == COMPILED:
             return torch.compile(program, dynamic=False)
         text = variant.source(replace(problem, source=None), "A variant in memory.")
-        base = type(program) if isinstance(program, torch.nn.Module) else program
-        new_class = getattr(load(text, {"Model": base}), MODEL_NEW)
+        new_class = getattr(load(text, names_in_memory(problem, program)), MODEL_NEW)
         if not variant.channels_last or not isinstance(program, torch.nn.Module):
             return clone_with_class(program, new_class)
         return _construct(new_class, problem).to(self.session.device)
@@ -319,6 +318,12 @@ def explain_choice(chosen: str, rounds: InterleavedTimings, rejected: Set[str] =
         return "no other variant was correct"
     second = min(others, key=lambda name: others[name])
     return f"{others[second] / rounds.timings[chosen].time_us:.2f}x faster than the next, {second}"
+
+
+def names_in_memory(problem: Problem, program: Any) -> dict[str, Any]:
+    """The names that the source of a variant in memory needs: the original program, and the types of its results."""
+    base = type(program) if isinstance(program, torch.nn.Module) else program
+    return {name: one for one, name in result_types(problem).items()} | {"Model": base}
 
 
 def clone_with_class(model: Any, cls: type[torch.nn.Module]) -> torch.nn.Module:
