@@ -18,7 +18,7 @@ from torch.utils.checkpoint import checkpoint
 
 sys.path.insert(0, str(Path(__file__).parent))
 from fake_timings import rounds_of
-from first_choice import FirstChoice, KernelsFirst, module_of, quick, run, text_of
+from first_choice import KernelsFirst, module_of, quick, replace_slow_steps, run, text_of
 
 import kernelwright.compiler.pipeline as program
 from kernelwright.compiler import session as session_module
@@ -499,13 +499,7 @@ def test_a_large_tensor_from_outside_is_refused(tmp_path):
 
 @pytest.fixture
 def swift(monkeypatch):
-    """`optimize_file` without diagnosis, tuning and stopwatch: kernels, where there are any."""
-    monkeypatch.setattr(program, "why_with_work", lambda *_: (None, None))
-    monkeypatch.setattr(program, "refresh_memory", lambda machine: machine)
-    monkeypatch.setattr(program, "CompilePool", lambda capability: nullcontext())
-    monkeypatch.setattr(program, "machine_here", lambda device: machine_from_spec("h200"))
-    monkeypatch.setattr(program, "Tuner", lambda *_, **__: FirstChoice())
-    monkeypatch.setattr(program, "ProgramSelector", lambda session, use_torch_compile: KernelsFirst(session))
+    replace_slow_steps(monkeypatch, program)
     return monkeypatch
 
 

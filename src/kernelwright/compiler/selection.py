@@ -117,11 +117,13 @@ class ProgramSelector:
 
     def time_baselines(self) -> None:
         """Time what torch offers for the whole program; the golden first, so that its share of the time is known."""
+        budget = self.session.budget
+        budget.reserved_s = reserve_s = RESERVE_S[self.session.device]
         with self.session.isolated("no variant is checked"), torch.no_grad():
             start_s = wall_s()
             if not self._too_large_to_check():
                 self._golden()
-            self.session.budget.reserved_s = RESERVE_S[self.session.device] + MIN_SETS * (wall_s() - start_s)
+            budget.reserved_s = reserve_s + MIN_SETS * (wall_s() - start_s)
         self._try(EAGER)
         if self.use_torch_compile:
             report_stage("torch.compile of the whole program", 300)
@@ -269,7 +271,7 @@ class ProgramSelector:
             return [EAGER], None
         baselines = [name for name in (TORCH, TORCH_COMPILE) if name in self.variants]
         names = list(dict.fromkeys([*self._best(MAX_FINALISTS), *baselines]))
-        programs = {name: self._programs[name] for name in names}
+        programs = {name: self._programs.get(name) or self._build(self.variants[name]) for name in names}
         report_stage(f"timing {len(programs)} variants of the whole program")
         in_graph = any(self.variants[name].in_graph for name in names)
         with self.session.problem.restore_buffers(), torch.no_grad():
@@ -284,6 +286,12 @@ class ProgramSelector:
         times = self._eligible(rounds)
         best = sorted(times, key=lambda name: times[name] * self._handicap(name))
         return [self.variants[name] for name in best], rounds
+
+    def drop_kernels(self) -> None:
+        """Forget the variants with kernels."""
+        for name in [name for name, variant in self.variants.items() if variant.engine == OWN_KERNELS]:
+            for known in (self.variants, self.quick_us, self._programs):
+                known.pop(name, None)
 
     def release(self) -> None:
         """Free the programs and their memory, which the process that verifies the file needs."""
@@ -315,7 +323,7 @@ def explain_choice(chosen: str, rounds: InterleavedTimings, rejected: Set[str] =
     left_out = {chosen, *rejected}
     others = {name: timing.time_us for name, timing in rounds.timings.items() if name not in left_out}
     if not others:
-        return "no other variant was correct"
+        return "no other variant that was timed was correct" if len(rounds.timings) > 1 else "no other was timed"
     second = min(others, key=lambda name: others[name])
     return f"{others[second] / rounds.timings[chosen].time_us:.2f}x faster than the next, {second}"
 

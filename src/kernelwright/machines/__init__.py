@@ -19,7 +19,9 @@ _MEASURED_AT_S: dict[str, float] = {}
 MEMORY_MAX_AGE_S = 15.0
 
 
-def machine(device: str = "cpu", *, spec: str | None = None, remeasure: bool = False) -> Machine:
+def machine(
+    device: str = "cpu", *, spec: str | None = None, remeasure: bool = False, accept_disturbed: bool = False
+) -> Machine:
     """The ceilings of `device`, measured once per device, thread count and software version, then cached on disk.
 
     A disturbed measurement is marked and repeated by the next process; the better of the two values is kept, because
@@ -29,6 +31,7 @@ def machine(device: str = "cpu", *, spec: str | None = None, remeasure: bool = F
         device: `cpu` or `cuda` (the current CUDA device).
         spec: name of a datasheet to use instead; nothing is measured, and neither a GPU nor torch is needed.
         remeasure: measure even if there is a cached result.
+        accept_disturbed: do not repeat a disturbed measurement; for a caller that has little time.
     Raises:
         NotFoundError: no datasheet is named `spec`.
         DeviceError: the device is not available.
@@ -40,7 +43,7 @@ def machine(device: str = "cpu", *, spec: str | None = None, remeasure: bool = F
         return machine_from_spec(spec)
     if device not in ("cpu", "cuda"):
         raise DeviceError(f"unknown device {device!r}, expected cpu or cuda", next=_DEVICE_HINT)
-    return _load_or_measure(device, remeasure)
+    return _load_or_measure(device, remeasure, accept_disturbed)
 
 
 def refresh_memory(known: Machine) -> Machine:
@@ -78,7 +81,7 @@ def refresh_memory(known: Machine) -> Machine:
     return msgspec.structs.replace(known, levels=levels, page_fault_us_per_mib=fault_us)
 
 
-def _load_or_measure(device: str, remeasure: bool) -> Machine:
+def _load_or_measure(device: str, remeasure: bool, accept_disturbed: bool) -> Machine:
     import msgspec
 
     from kernelwright.machines import store
@@ -87,7 +90,8 @@ def _load_or_measure(device: str, remeasure: bool) -> Machine:
     software = _software_versions(device)
     key = {"method": store.method_digest(), **_device_identity(device), **software}
     known = None if remeasure else store.load(key)
-    if known is None or (store.is_provisional(known) and key not in _MEASURED_KEYS):
+    repeated = known is not None and store.is_provisional(known) and not accept_disturbed
+    if known is None or (repeated and key not in _MEASURED_KEYS):
         measured = msgspec.structs.replace(_measure(device), software=software)
         known = store.merge_best(known, measured) if known else measured
         store.save(key, known)

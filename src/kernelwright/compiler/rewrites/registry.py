@@ -82,6 +82,7 @@ REWRITES = (
     Rewrite("concat_sinking", "concatenations move after the computation on them", _graph_only(sink_concats)),
 )
 OFF_BY_DEFAULT = frozenset({DEGENERATE_CONSTANTS})
+ALL_REWRITES = frozenset(rewrite.name for rewrite in REWRITES)
 
 
 def select_disabled(without: Sequence[str], rewrite_degenerate: bool = False) -> frozenset[str]:
