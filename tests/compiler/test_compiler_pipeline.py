@@ -894,7 +894,9 @@ def test_a_diagnosis_that_takes_too_long_is_left_out(tmp_path, swift):
 
 
 def test_a_program_that_does_not_end_is_one_clear_error(tmp_path, swift):
-    text = FUNCTION.format(name="work").replace("    return torch", "    while True:\n        x = x + 1\n    return torch", 1)
+    text = FUNCTION.format(name="work").replace(
+        "    return torch", "    while True:\n        x = x + 1\n    return torch", 1
+    )
     with pytest.raises(ProblemError, match="one call of the program takes longer than the budget of 2 s"):
         program.optimize_file(f"{problem_in(tmp_path, text)}:work", budget_s=2.0)
     assert [file.name for file in tmp_path.iterdir() if file.is_file()] == ["problem.py"]

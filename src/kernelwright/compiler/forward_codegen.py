@@ -326,7 +326,7 @@ def _tree_expr(spec: Any, leaves: Iterator[str], types: Mapping[type, str]) -> s
         return f"torch.return_types.{spec.type.__name__}(({', '.join(children)}))"
     if spec.type is dict:
         return "{" + ", ".join(f"{key!r}: {child}" for key, child in zip(spec.context, children, strict=True)) + "}"
-    result_type = spec.context if spec.type is namedtuple else spec.type
+    result_type: Any = spec.context if spec.type is namedtuple else spec.type
     names = _field_names(spec)
     if names is None or result_type not in types:
         raise ProblemError(f"its result type is not supported: {getattr(result_type, '__name__', result_type)}")

@@ -150,9 +150,9 @@ def _check_program(session: OptimizationSession) -> None:
     problem, total_s = session.problem, session.budget.total_s
     require_supported(problem, session.inputs)
     try:
-        with problem.restore_buffers(), torch.set_grad_enabled(problem.needs_grad(session.inputs)):
-            with time_limit(session.budget.until_end_s):
-                run_once(session.program, session.inputs)
+        grad_enabled = torch.set_grad_enabled(problem.needs_grad(session.inputs))
+        with problem.restore_buffers(), grad_enabled, time_limit(session.budget.until_end_s):
+            run_once(session.program, session.inputs)
     except OutOfTime as error:
         message = f"one call of the program takes longer than the budget of {total_s:.0f} s"
         raise ProblemError(message, next=MORE_TIME) from error

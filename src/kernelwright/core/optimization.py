@@ -72,7 +72,7 @@ class FallbackOperator(Record, frozen=True, kw_only=True):
 
 
 class AppliedRewrite(Record, frozen=True, kw_only=True):
-    """A rewrite of the program that was applied in `count` places; `not_used` says why the file does not contain it.
+    """A rewrite of the program that was applied in `count` places; `not_used` states why the file does not contain it.
 
     `flops_saved` and `bytes_saved` compare all operators before and after it, each with its inputs and outputs in
     memory; negative where it costs some.
