@@ -83,7 +83,7 @@ class KernelsFirst(ProgramSelector):
 def replace_slow_steps(monkeypatch, pipeline):
     """`optimize_file` without diagnosis, tuning and stopwatch: kernels, where there are any."""
     monkeypatch.setattr(pipeline, "why_with_work", lambda *_: (None, None))
-    monkeypatch.setattr(pipeline, "refresh_memory", lambda machine: machine)
+    monkeypatch.setattr(pipeline, "refresh_memory", lambda machine, limit_s: machine)
     monkeypatch.setattr(pipeline, "CompilePool", lambda capability: nullcontext())
     monkeypatch.setattr(pipeline, "machine_here", lambda device, **_: machine_from_spec("h200"))
     monkeypatch.setattr(pipeline, "Tuner", lambda *_, **__: FirstChoice())

@@ -59,6 +59,8 @@ MAX_MEMORY_SHARE, MAX_DIAGNOSIS_SHARE = 0.05, 0.2
 the diagnosis."""
 MIN_VERIFY_S = 5.0
 """Time that a file gets for its verification at least, even after the budget."""
+ORIGINAL_TIMES = 3
+"""The original program gets so many times as long: only one that does not end for some inputs needs more."""
 MORE_TIME = "use smaller inputs, or a larger --budget"
 MIN_REPLAN_S = 8.0
 """Time left that is worth kernels without rewrites after those with them were rejected."""
@@ -135,9 +137,9 @@ def optimize_file(
 
 def _measured_machine(device: str, budget: Budget) -> Machine:
     """The machine, with the current bandwidth of its memory if that can be measured in its share of the time."""
-    machine = machine_here(device, accept_disturbed=True)
-    with suppress(OutOfTime), time_limit(MAX_MEMORY_SHARE * budget.total_s):
-        return refresh_memory(machine)
+    machine, limit_s = machine_here(device, accept_disturbed=True), MAX_MEMORY_SHARE * budget.total_s
+    with suppress(OutOfTime), time_limit(limit_s):
+        return refresh_memory(machine, limit_s)
     return machine
 
 
@@ -243,7 +245,7 @@ class StagedFile:
         """Verify the original program: its faults are those of the problem."""
         total_s = self.session.budget.total_s
         try:
-            with time_limit(self._limit_s):
+            with time_limit(ORIGINAL_TIMES * self._limit_s):  # of no use is a run that ends without a file
                 source, verdict = self._verified(EAGER)
         except OutOfTime as error:
             message = f"the original program is not verified within the budget of {total_s:.0f} s"

@@ -39,8 +39,10 @@ CLEAR_SPEEDUP = 1.02
 """Speedup that a variant needs over one that is preferred: see `ProgramSelector._handicap`."""
 QUICK_BUDGET_S, FINAL_BUDGET_S = 0.15, 0.6
 MAX_FINALISTS, MIN_VARIANT_S = 3, 1.0
-RESERVE_S = {"cpu": 5.0, "cuda": 10.0}
-"""What the verification of the file takes in addition to its goldens: a process that loads it."""
+RESERVE_S = {"cpu": 7.0, "cuda": 10.0}
+"""What the last timing and the verification of the file take in addition to its goldens: a process that loads it."""
+MAX_COMPILE_SHARE = 0.4
+"""Share of the budget that torch.compile of the whole program may take, so that there is time for kernels."""
 MAX_COPY_SHARE = 0.25
 """A graph is tried where its copies take at most this part of a variant's time."""
 MAX_CHECKED_SHARE = 32
@@ -201,7 +203,10 @@ class ProgramSelector:
         if variant is not EAGER and not self.session.budget.allows(MIN_VARIANT_S, variant.name):
             return
         report_stage(f"trying {variant.name}", 120)
-        with self.session.isolated(f"{variant.name} is not used"), torch.no_grad():
+        budget = self.session.budget
+        share = MAX_COMPILE_SHARE if variant == COMPILED else 1.0
+        limit_s = max(min(budget.remaining_s, share * budget.total_s), MIN_VARIANT_S)
+        with self.session.isolated(f"{variant.name} is not used", limit_s), torch.no_grad():
             program = self._build(variant)
             if reason := self._find_mismatch(program, variant):
                 self.session.faults.append(f"{variant.name} is not used: {reason}")

@@ -17,6 +17,9 @@ _MEASURED_KEYS: list[dict[str, str]] = []
 _MEASURED_AT_S: dict[str, float] = {}
 """When this process last measured a device; its DRAM bandwidth counts as current for `MEMORY_MAX_AGE_S`."""
 MEMORY_MAX_AGE_S = 15.0
+ESTIMATE_PARTS, NUM_DRAM_PASSES = 16, 4 * 7
+"""Part of the working set of main memory that is written for an estimate, and how often a measurement reads or writes
+the whole: four patterns, each with a warm-up, a trial and five samples."""
 
 
 def machine(
@@ -46,7 +49,7 @@ def machine(
     return _load_or_measure(device, remeasure, accept_disturbed)
 
 
-def refresh_memory(known: Machine) -> Machine:
+def refresh_memory(known: Machine, limit_s: float = math.inf) -> Machine:
     """The machine with the DRAM bandwidth, and on the CPU the page fault cost, measured again; a datasheet unchanged.
 
     The DRAM bandwidth is not repeated if this process measured the CPU within seconds.
@@ -54,8 +57,11 @@ def refresh_memory(known: Machine) -> Machine:
     The bandwidth available to one process varies on a shared machine: a virtual machine with two cores reached 81, 44
     and then 81 GB/s within half an hour. Call this before comparing a time with a floor in the same run.
 
-    Cost: one second on most CPUs, 3.5 s with a last-level cache of 480 MiB, 0.4 s on an H200; the cached file is not
-    changed.
+    Args:
+        limit_s: a CPU that is estimated to take longer is returned as it is known.
+
+    Cost: one second on most CPUs, 3.5 s with a last-level cache of 480 MiB (9 to 36 s if other processes use the
+    cores), 0.4 s on an H200; the cached file is not changed.
     """
     if known.provenance == "datasheet":
         return known
@@ -73,12 +79,29 @@ def refresh_memory(known: Machine) -> Machine:
         return msgspec.structs.replace(known, levels=make_bandwidths_monotonic((*known.levels[:-1], memory)))
     from kernelwright.machines import cpu
 
+    if math.isfinite(limit_s) and _estimate_dram_s(last_cache_bytes) > limit_s:
+        return known
     fault_us = cpu.measure_fault_us_per_mib()
     if wall_s() - _MEASURED_AT_S.get("cpu", -math.inf) < MEMORY_MAX_AGE_S:
         return msgspec.structs.replace(known, page_fault_us_per_mib=fault_us)
     memory, _ = cpu.measure_dram(last_cache_bytes, budget_s=0.15)
     levels = make_bandwidths_monotonic((*known.levels[:-1], memory))
     return msgspec.structs.replace(known, levels=levels, page_fault_us_per_mib=fault_us)
+
+
+def _estimate_dram_s(last_cache_bytes: int) -> float:
+    """About the time of `cpu.measure_dram`, from a part of its working set."""
+    import psutil
+
+    from kernelwright.machines import cpu, probes
+    from kernelwright.measure.clock import wall_s
+
+    size = cpu.dram_working_set_bytes(last_cache_bytes, psutil.virtual_memory().available)
+    start_s = wall_s()
+    values = probes.allocate_working_set(size // ESTIMATE_PARTS, "cpu")
+    allocated_s = wall_s()
+    values.fill_(1.0)
+    return ESTIMATE_PARTS * (allocated_s - start_s + NUM_DRAM_PASSES * (wall_s() - allocated_s))
 
 
 def _load_or_measure(device: str, remeasure: bool, accept_disturbed: bool) -> Machine:
