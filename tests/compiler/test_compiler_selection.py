@@ -170,6 +170,25 @@ def test_the_choice_is_explained_by_the_next():
     assert explain_choice("torch", rejected, {"kernels"}) == "no other variant that was timed was correct"
 
 
+class WithoutLength(torch.nn.Module):
+    """As a module that torch.compile returned."""
+
+    def __len__(self):
+        raise TypeError("no len()")
+
+
+def test_only_a_program_that_was_released_is_built_again(monkeypatch):
+    selector, built = selector_of(), []
+    monkeypatch.setattr(selector, "_build", lambda variant: built.append(variant.name) or program)
+    for name in ("torch", "torch.compile"):
+        selector.variants[name] = variant_of(name)
+    selector._programs["torch.compile"] = WithoutLength()
+    selector.quick_us = {"torch": 10.0, "torch.compile": 13.0}
+    monkeypatch.setattr(selection, "time_variants", lambda *_, **__: rounds_of(selector.quick_us))
+    selector.select()
+    assert built == ["torch"]
+
+
 # ---- single variants
 
 

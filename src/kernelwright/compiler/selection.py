@@ -276,7 +276,8 @@ class ProgramSelector:
             return [EAGER], None
         baselines = [name for name in (TORCH, TORCH_COMPILE) if name in self.variants]
         names = list(dict.fromkeys([*self._best(MAX_FINALISTS), *baselines]))
-        programs = {name: self._programs.get(name) or self._build(self.variants[name]) for name in names}
+        self._programs |= {name: self._build(self.variants[name]) for name in names if name not in self._programs}
+        programs = {name: self._programs[name] for name in names}
         report_stage(f"timing {len(programs)} variants of the whole program")
         in_graph = any(self.variants[name].in_graph for name in names)
         with self.session.problem.restore_buffers(), torch.no_grad():
