@@ -132,3 +132,16 @@ def test_train_takes_its_steps():
     command = [sys.executable, str(EXAMPLES / "train.py"), "--steps", "1"]
     run = subprocess.run(command, capture_output=True, text=True, check=True)
     assert run.stdout.startswith("loss after 1 steps: ")
+
+
+MODELS = sorted(path.stem for path in (EXAMPLES / "models").glob("*.py"))
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_model_runs_and_repeats_itself(name):
+    loaded = load_problem(str(EXAMPLES / "models" / f"{name}.py"))
+    args, kwargs = loaded.inputs("cpu", 0)
+    with torch.no_grad():
+        first, second = (loaded.program(*args, **kwargs) for _ in range(2))
+    assert first.isfinite().all()
+    torch.testing.assert_close(first, second)

@@ -2,7 +2,7 @@
 
 import math
 import sys
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 import torch
 
@@ -78,6 +78,16 @@ class KernelsFirst(ProgramSelector):
     def select(self):
         layer = self.session.kernel_layer()
         return [Variant(OWN_KERNELS, layer), EAGER] if layer else [EAGER], None
+
+
+def replace_slow_steps(monkeypatch, pipeline):
+    """`optimize_file` without diagnosis, tuning and stopwatch: kernels, where there are any."""
+    monkeypatch.setattr(pipeline, "why_with_work", lambda *_: (None, None))
+    monkeypatch.setattr(pipeline, "refresh_memory", lambda machine, limit_s: machine)
+    monkeypatch.setattr(pipeline, "CompilePool", lambda capability: nullcontext())
+    monkeypatch.setattr(pipeline, "machine_here", lambda device, **_: machine_from_spec("h200"))
+    monkeypatch.setattr(pipeline, "Tuner", lambda *_, **__: FirstChoice())
+    monkeypatch.setattr(pipeline, "ProgramSelector", lambda session, use_torch_compile: KernelsFirst(session))
 
 
 @contextmanager

@@ -126,3 +126,14 @@ def test_an_outer_limit_holds_after_an_inner_one():
         with time_limit(30.0):
             pass
         wait(0.2)
+
+
+def test_an_import_ends_before_its_block_is_interrupted(tmp_path, monkeypatch):
+    (tmp_path / "slow_import.py").write_text("import time\ntime.sleep(0.1)\nwhole = True\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(budget, "RETRY_INTERVAL_S", 0.02)
+    with pytest.raises(OutOfTime), time_limit(0.02):
+        import slow_import
+
+        wait(30)
+    assert slow_import.whole

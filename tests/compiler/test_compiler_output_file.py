@@ -163,9 +163,12 @@ def test_a_model_in_memory_is_given_by_the_loader():
     assert "Linear" not in text
 
 
+CPU = torch.device("cpu")
+
+
 def test_a_default_that_is_no_literal_cannot_be_written():
-    def work(x, y=torch.float32):
-        return x.to(y)
+    def work(x, y=CPU, axes=(0, [1]), dtype=torch.float32):
+        return x.to(y).sum(axes, dtype=dtype)
 
     with pytest.raises(ProblemError, match="default of argument y"):
         plain_signature(Problem.from_callable(work, torch.ones(3)))

@@ -18,7 +18,7 @@ from torch.utils.checkpoint import checkpoint
 
 sys.path.insert(0, str(Path(__file__).parent))
 from fake_timings import rounds_of
-from first_choice import FirstChoice, KernelsFirst, module_of, quick, run, text_of
+from first_choice import KernelsFirst, module_of, quick, replace_slow_steps, run, text_of
 
 import kernelwright.compiler.pipeline as program
 from kernelwright.compiler import session as session_module
@@ -499,13 +499,7 @@ def test_a_large_tensor_from_outside_is_refused(tmp_path):
 
 @pytest.fixture
 def swift(monkeypatch):
-    """`optimize_file` without diagnosis, tuning and stopwatch: kernels, where there are any."""
-    monkeypatch.setattr(program, "why_with_work", lambda *_: (None, None))
-    monkeypatch.setattr(program, "refresh_memory", lambda machine: machine)
-    monkeypatch.setattr(program, "CompilePool", lambda capability: nullcontext())
-    monkeypatch.setattr(program, "machine_here", lambda device: machine_from_spec("h200"))
-    monkeypatch.setattr(program, "Tuner", lambda *_, **__: FirstChoice())
-    monkeypatch.setattr(program, "ProgramSelector", lambda session, use_torch_compile: KernelsFirst(session))
+    replace_slow_steps(monkeypatch, program)
     return monkeypatch
 
 
@@ -844,3 +838,65 @@ def test_the_mode_of_the_modules_is_said_where_kernels_depend_on_it(tmp_path, sw
     assert found.verdict.accepted, found.verdict.reason
     (note,) = found.notes
     assert "mode, as at capture" in note
+
+
+# ---- rewrites that are rejected, and steps that take too long
+
+REWRITTEN = FUNCTION.format(name="work").replace(
+    "    return torch.softmax(x * y + 1, -1) * 2", "    return torch.relu((x * y).sum(-1, keepdim=True) / 40 + x)"
+)
+
+
+def test_rewrites_are_marked_where_the_file_does_not_contain_them(tmp_path, swift):
+    choose(swift, EAGER, None, times_us={"torch": 10.0, OWN_KERNELS: 13.0})
+    found = program.optimize_file(f"{problem_in(tmp_path, REWRITTEN)}:work")
+    assert [one.not_used for one in found.rewrites] == ["the whole program is faster with torch"]
+
+
+def test_kernels_without_rewrites_follow_rejected_ones_with_them(tmp_path, swift):
+    verify, disabled = program.verify, []
+    make_plan = session_module.OptimizationSession.make_plan
+
+    def rejecting_rewrites(problem, path, **given):
+        return (rejecting(verify) if len(disabled) == 1 else verify)(problem, path, **given)
+
+    def watched(self, **given):
+        disabled.append(given["disabled"])
+        make_plan(self, **given)
+
+    swift.setattr(program, "verify", rejecting_rewrites)
+    swift.setattr(session_module.OptimizationSession, "make_plan", watched)
+    found = program.optimize_file(f"{problem_in(tmp_path, REWRITTEN)}:work")
+    assert found.verdict.accepted, found.verdict.reason
+    assert (found.engine, found.rewrites) == (OWN_KERNELS, ())
+    assert len(disabled) == 2
+    assert disabled[1] > disabled[0]
+    assert found.notes == ("kernels is not used: inaccurate, far off",)
+
+
+def wait_forever(*_, **__):
+    while True:
+        pass
+
+
+def test_the_bandwidth_of_the_memory_is_measured_in_its_share_of_the_time(tmp_path, swift):
+    swift.setattr(program, "refresh_memory", wait_forever)
+    found = program.optimize_file(function_in(tmp_path), budget_s=10.0)
+    assert found.verdict.accepted, found.verdict.reason
+    assert found.machine == machine_from_spec("h200")
+
+
+def test_a_diagnosis_that_takes_too_long_is_left_out(tmp_path, swift):
+    swift.setattr(program, "why_with_work", wait_forever)
+    found = program.optimize_file(function_in(tmp_path), budget_s=5.0)
+    assert found.verdict.accepted, found.verdict.reason
+    assert found.notes[0] == "there is no diagnosis: there was not enough time"
+
+
+def test_a_program_that_does_not_end_is_one_clear_error(tmp_path, swift):
+    text = FUNCTION.format(name="work").replace(
+        "    return torch", "    while True:\n        x = x + 1\n    return torch", 1
+    )
+    with pytest.raises(ProblemError, match="one call of the program takes longer than the budget of 2 s"):
+        program.optimize_file(f"{problem_in(tmp_path, text)}:work", budget_s=2.0)
+    assert [file.name for file in tmp_path.iterdir() if file.is_file()] == ["problem.py"]

@@ -165,7 +165,28 @@ def test_graphs_and_calls_are_timed_by_one_clock(monkeypatch):
 def test_the_choice_is_explained_by_the_next():
     rounds = rounds_of({"kernels": 10.0, "torch": 13.0, "torch.compile": 20.0})
     assert explain_choice("kernels", rounds) == "1.30x faster than the next, torch"
-    assert explain_choice("torch", rounds_of({"torch": 13.0})) == "no other variant was correct"
+    assert explain_choice("torch", rounds_of({"torch": 13.0})) == "no other was timed"
+    rejected = rounds_of({"torch": 13.0, "kernels": 10.0})
+    assert explain_choice("torch", rejected, {"kernels"}) == "no other variant that was timed was correct"
+
+
+class WithoutLength(torch.nn.Module):
+    """As a module that torch.compile returned."""
+
+    def __len__(self):
+        raise TypeError("no len()")
+
+
+def test_only_a_program_that_was_released_is_built_again(monkeypatch):
+    selector, built = selector_of(), []
+    monkeypatch.setattr(selector, "_build", lambda variant: built.append(variant.name) or program)
+    for name in ("torch", "torch.compile"):
+        selector.variants[name] = variant_of(name)
+    selector._programs["torch.compile"] = WithoutLength()
+    selector.quick_us = {"torch": 10.0, "torch.compile": 13.0}
+    monkeypatch.setattr(selection, "time_variants", lambda *_, **__: rounds_of(selector.quick_us))
+    selector.select()
+    assert built == ["torch"]
 
 
 # ---- single variants

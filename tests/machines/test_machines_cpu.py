@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 import torch
 
@@ -137,6 +138,13 @@ def test_refreshing_replaces_main_memory_only(made_up_clock):
     assert again.matrix_tflop_s == here.matrix_tflop_s
     spec = kernelwright.machine(spec="a100")
     assert refresh_memory(spec) is spec
+
+
+def test_main_memory_that_takes_too_long_is_not_measured_again(monkeypatch):
+    here = kernelwright.machine(spec="a100")
+    measured = msgspec.structs.replace(here, provenance="measured", device="cpu")
+    monkeypatch.setattr(cpu, "measure_dram", lambda *_, **__: pytest.fail("main memory was measured"))
+    assert refresh_memory(measured, limit_s=0.0) is measured
 
 
 def test_the_cpu_has_a_name():

@@ -234,6 +234,9 @@ def test_optimize_names_the_rewrites():
     lines = render_text(replace(samples.OPTIMIZED, rewrites=(rewrite, rewrite)), 100).splitlines()
     assert "  rewrites: means x2, means x2" in lines
     assert "rewrites" not in render_text(samples.OPTIMIZED, 100)
+    unused = replace(rewrite, not_used="the whole program is faster with torch")
+    lines = render_text(replace(samples.OPTIMIZED, rewrites=(unused,)), 100).splitlines()
+    assert "  rewrites, not used (the whole program is faster with torch): means x2" in lines
 
 
 def test_the_texts_leave_the_rows_where_these_are_too_wide():

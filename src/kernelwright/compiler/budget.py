@@ -7,13 +7,18 @@ import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from types import FrameType
 
 from kernelwright.measure.clock import wall_s
 
 
 class OutOfTime(BaseException):
     """A step took longer than its limit. Not an Exception, so that the interrupted code does not handle it."""
+
+
+RETRY_INTERVAL_S = 0.5
+IMPORT_FUNCTION = ("<frozen importlib._bootstrap>", "_find_and_load")
+"""File and name of the function that runs every import statement."""
 
 
 class Budget:
@@ -36,6 +41,11 @@ class Budget:
         return wall_s() - self._start_s
 
     @property
+    def until_end_s(self) -> float:
+        """Seconds until the end of the budget, the reserve included; at least 0."""
+        return max(self.total_s - self.spent_s, 0.0)
+
+    @property
     def remaining_s(self) -> float:
         """Seconds that may still be used, without the reserve; at least 0."""
         return max(self.total_s - self.reserved_s - self.spent_s, 0.0)
@@ -53,18 +63,20 @@ def time_limit(limit_s: float) -> Iterator[None]:
     """Interrupt a block after `limit_s`; only the main thread can be interrupted, in others the limit is ignored.
 
     Raises:
-        OutOfTime: the block took longer. Native code ends first.
+        OutOfTime: the block took longer. Native code and imports end first: a module that is half imported stays so.
     """
     if math.isinf(limit_s) or threading.current_thread() is not threading.main_thread():
         yield
         return
 
-    def interrupt(*_: Any) -> None:
-        raise OutOfTime
+    def interrupt(_: int, frame: FrameType | None) -> None:
+        if not _is_importing(frame):
+            raise OutOfTime
 
     start_s, (outer_s, outer_interval_s) = wall_s(), signal.getitimer(signal.ITIMER_REAL)
     before = signal.signal(signal.SIGALRM, interrupt)
-    signal.setitimer(signal.ITIMER_REAL, max(limit_s, 0.001), 1.0)  # again, if a callback swallows it
+    # again, if a callback swallows it or an import ends
+    signal.setitimer(signal.ITIMER_REAL, max(limit_s, 0.001), RETRY_INTERVAL_S)
     try:
         yield
     finally:
@@ -73,3 +85,11 @@ def time_limit(limit_s: float) -> Iterator[None]:
         if outer_s:  # a timer that was running before goes on
             left_s = max(outer_s - (wall_s() - start_s), 1e-3)
             signal.setitimer(signal.ITIMER_REAL, left_s, outer_interval_s)
+
+
+def _is_importing(frame: FrameType | None) -> bool:
+    while frame is not None:
+        if (frame.f_code.co_filename, frame.f_code.co_name) == IMPORT_FUNCTION:
+            return True
+        frame = frame.f_back
+    return False

@@ -9,6 +9,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import sys
+import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from contextlib import contextmanager, suppress
@@ -48,7 +49,7 @@ class CompilePool:
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload(["kernelwright.compiler.kernel_source", "torch", *["triton"] * bool(capability)])
         count = min(len(os.sched_getaffinity(0)), MAX_PROCESSES)
-        self._executor = ProcessPoolExecutor(count, context, _end_with_server)
+        self._executor = ProcessPoolExecutor(count, context, _end_with_others)
         self._futures: dict[str, Future[None]] = {}
         with _without_main_module():
             self._executor.submit(os.getpid)  # starts the server
@@ -94,9 +95,16 @@ def _without_main_module() -> Iterator[None]:
         main.update(saved)
 
 
-def _end_with_server() -> None:
-    """End when the fork server does, which ends with this package's process."""
+def _end_with_others() -> None:
+    """End when the fork server does, or this package's process: the server waits for its workers to end."""
     die_with_parent(os.getppid())
+    threading.Thread(target=_end_with_owner, daemon=True).start()
+
+
+def _end_with_owner() -> None:
+    if (owner := multiprocessing.parent_process()) is not None:
+        owner.join()
+        os._exit(1)
 
 
 def compile_module(task: CompileTask, capability: tuple[int, int] | None) -> None:

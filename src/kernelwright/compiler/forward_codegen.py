@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import keyword
+from collections import OrderedDict, namedtuple
 from collections.abc import Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, is_dataclass
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -100,11 +101,12 @@ class ForwardCodegen:
             if source.kind != "constant" and node.users and isinstance(node.meta.get("val"), torch.Tensor)
         }
 
-    def lines(self, owner: str) -> list[str]:
+    def lines(self, owner: str, result_types: Mapping[type, str] = MappingProxyType({})) -> list[str]:
         """Generate the body, from the named argument tensors to the return statement.
 
         Args:
             owner: expression of the module that has the parameters, `self`.
+            result_types: names of the named tuples and dataclasses that the program can return.
         """
         self._names = {node: _source_expr(node, source, owner) for node, source in self._captured.sources.items()}
         last_use = _last_uses(self.statements, self._captured.graph)
@@ -114,7 +116,7 @@ class ForwardCodegen:
             dead = [n for n in last_use.get(statement, ()) if n in self._names and n not in self._updates]
             if dead := [self._names[n] for n in dead]:
                 lines.append(f"del {', '.join(dead)}")
-        return [*lines, *self._result_lines()]
+        return [*lines, *self._result_lines(result_types)]
 
     # ---- in-place outputs
 
@@ -233,7 +235,7 @@ class ForwardCodegen:
                 return f'torch.device("{value}")'
         return repr(value)
 
-    def _result_lines(self) -> list[str]:
+    def _result_lines(self, types: Mapping[type, str]) -> list[str]:
         lines, returned, mutated = [], [], []
         in_place = {name for names in self.in_place.values() for name in names}
         for value, argument, is_returned in self._outputs:
@@ -247,7 +249,7 @@ class ForwardCodegen:
                 lines.append(f"{self._names[argument]}.copy_({text}{detached})")
         if mutated:
             lines.append(wrap_call(f"torch.autograd.graph.increment_version([{', '.join(mutated)}])"))
-        return [*lines, f"return {_result_expr(self._captured.out_spec, returned)}"]
+        return [*lines, f"return {_result_expr(self._captured.out_spec, returned, types)}"]
 
 
 def _is_elementwise_update(region: AnyRegion, value: fx.Node, target: fx.Node) -> bool:
@@ -331,14 +333,14 @@ def _identifier(name: str) -> str:
     return f"{name}_" if keyword.iskeyword(name) or name in ("torch", "self") else name
 
 
-def _result_expr(spec: Any, values: list[str]) -> str:
-    """The expression of the program's result; other types than torch's and Python's own are put together by pytree.
+def _result_expr(spec: Any, values: list[str], types: Mapping[type, str]) -> str:
+    """The expression of the program's result; pytree puts together what only it can construct.
 
     Raises:
-        ProblemError: pytree cannot write one of them.
+        ProblemError: pytree cannot write one of its types.
     """
-    if _is_plain(spec):
-        return _tree_expr(spec, iter(values))
+    if _is_writable(spec, types):
+        return _tree_expr(spec, iter(values), types)
     try:
         text = pytree.treespec_dumps(spec)
     except (NotImplementedError, TypeError) as error:
@@ -347,21 +349,44 @@ def _result_expr(spec: Any, values: list[str]) -> str:
     return f"{module}.tree_unflatten([{', '.join(values)}], {module}.treespec_loads({text!r}))"
 
 
-def _is_plain(spec: Any) -> bool:
-    """Whether a tree has tuples, lists, dicts and the named tuples of torch alone."""
-    is_own = spec.is_leaf() or spec.type in (tuple, list, dict) or spec.type.__module__ == "torch.return_types"
-    return is_own and all(map(_is_plain, spec.children()))
+def _is_writable(spec: Any, types: Mapping[type, str]) -> bool:
+    """Whether a tree has tuples, lists, dicts, torch's named tuples and types with known names and fields alone."""
+    own = spec.is_leaf() or spec.type in (tuple, list, dict) or spec.type.__module__ == "torch.return_types"
+    named = own or (
+        (spec.context if spec.type is namedtuple else spec.type) in types and _field_names(spec) is not None
+    )
+    return named and all(_is_writable(child, types) for child in spec.children())
 
 
-def _tree_expr(spec: Any, leaves: Iterator[str]) -> str:
-    """The expression of nested tuples, lists and dicts of values."""
+def _tree_expr(spec: Any, leaves: Iterator[str], types: Mapping[type, str]) -> str:
+    """The expression of the program's result: nested tuples, lists, dicts, named tuples and dataclasses of values."""
     if spec.is_leaf():
         return next(leaves)
-    children = [_tree_expr(child, leaves) for child in spec.children()]
+    children = [_tree_expr(child, leaves, types) for child in spec.children()]
     if spec.type is tuple:
         return f"({', '.join(children)}{',' * (len(children) == 1)})"
     if spec.type is list:
         return f"[{', '.join(children)}]"
     if spec.type is dict:
         return "{" + ", ".join(f"{key!r}: {child}" for key, child in zip(spec.context, children, strict=True)) + "}"
-    return f"torch.return_types.{spec.type.__name__}(({', '.join(children)}))"
+    if spec.type is not None and spec.type.__module__ == "torch.return_types":
+        return f"torch.return_types.{spec.type.__name__}(({', '.join(children)}))"
+    result_type: Any = spec.context if spec.type is namedtuple else spec.type
+    names = _field_names(spec)
+    assert names is not None, "see _is_writable"
+    named = list(zip(names, [*children, *["None"] * len(names)], strict=False))
+    if spec.type is OrderedDict:
+        return f"{types[result_type]}([{', '.join(f'({name!r}, {child})' for name, child in named)}])"
+    return f"{types[result_type]}({', '.join(f'{name}={child}' for name, child in named)})"
+
+
+def _field_names(spec: Any) -> Sequence[str] | None:
+    """The fields of a named tuple, dataclass or OrderedDict: those of its leaves, then those that are None."""
+    match spec.context:
+        case type() if spec.type is namedtuple:
+            return spec.context._fields
+        case [[*given], [*none]] if is_dataclass(spec.type):  # as torch registers dataclasses
+            return [*given, *none]
+        case [*keys] if spec.type is OrderedDict or (is_dataclass(spec.type) and all(isinstance(k, str) for k in keys)):
+            return keys
+    return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 from collections.abc import Iterable, Sequence, Set
 from operator import attrgetter
@@ -154,13 +155,18 @@ def emit_argument_checks(
 
 
 def _structure_checks(text: str, value: Any) -> list[str]:
-    """Conditions on the lengths and keys of nested containers."""
+    """Conditions on the lengths, keys and types of nested containers."""
     if isinstance(value, dict):
         inside = [one for key, member in value.items() for one in _structure_checks(f"{text}[{key!r}]", member)]
         return [f"list({text}) == {list(value)!r}", *inside]
     if isinstance(value, (list, tuple)):
         inside = [one for index, member in enumerate(value) for one in _structure_checks(f"{text}[{index}]", member)]
         return [f"len({text}) == {len(value)}", *inside]
+    if dataclasses.is_dataclass(value) and not pytree.tree_structure(value).is_leaf():
+        members = {f"{text}.{one.name}": getattr(value, one.name) for one in dataclasses.fields(value) if one.init}
+        none = [f"{name} is None" for name, member in members.items() if member is None]  # no leaf of the tree
+        inside = [one for name, member in members.items() for one in _structure_checks(name, member)]
+        return [f"type({text}).__name__ == {type(value).__name__!r}", *none, *inside]
     return []
 
 

@@ -15,7 +15,7 @@ from kernelwright.compiler.budget import Budget
 from kernelwright.compiler.kernel_source import load
 from kernelwright.compiler.pipeline import optimize_session, summarize_optimization
 from kernelwright.compiler.result_types import find_incomparable, register_result_types
-from kernelwright.compiler.selection import EAGER, ProgramSelector, Variant, clone_with_class
+from kernelwright.compiler.selection import EAGER, ProgramSelector, Variant, clone_with_class, names_in_memory
 from kernelwright.compiler.session import OptimizationSession, RegionTuner
 from kernelwright.compiler.tuning import Tuner
 from kernelwright.core.errors import ProblemError
@@ -27,6 +27,7 @@ from kernelwright.machines import machine as machine_here
 from kernelwright.machines import refresh_memory
 from kernelwright.problems import Problem
 from kernelwright.problems.signature import get_signature
+from kernelwright.problems.supported import require_supported
 from kernelwright.verification import verify
 from kernelwright.verification.outcome import tf32_as_set
 
@@ -42,6 +43,7 @@ def optimize_in_memory(
         raise ProblemError(f"{name} has no inspectable signature", next=f"wrap it: lambda x: {name}(x)")
     device = "cuda" if any(tensor.is_cuda for tensor in tensor_leaves((args, kwargs))) else "cpu"
     problem = Problem.from_callable(model, *args, **kwargs)
+    require_supported(problem, (list(args), kwargs))
     budget = Budget(budget_s or DEFAULT_BUDGET_S[device])
     machine = refresh_memory(machine_here(device))
     tuner = Tuner(backend_for(device), device, machine, use_torch_compile=False)
@@ -103,18 +105,15 @@ def _verified(
 ) -> Iterator[tuple[Variant, str, torch.nn.Module, Verdict]]:
     """Build variants, and verify each."""
     in_memory = dataclasses.replace(session.problem, source=None)
+    names = names_in_memory(in_memory, session.program)
     for variant in variants:
         source = variant.source(in_memory, "Kernels generated in memory.")
-        optimized = clone_with_class(session.program, load(source, {"Model": _base(session.program)}).ModelNew)
+        optimized = clone_with_class(session.program, load(source, names).ModelNew)
         with tf32_as_set():
             verdict = verify(session.problem, optimized, device=session.device, sets=num_input_sets)
         if not verdict.accepted:
             session.note_rejection(variant.name, verdict.reason)
         yield variant, source, optimized, verdict
-
-
-def _base(model: Any) -> Any:
-    return type(model) if isinstance(model, torch.nn.Module) else model
 
 
 def _wrap_function(model: Any) -> type[torch.nn.Module]:

@@ -7,6 +7,7 @@ import math
 import tempfile
 import warnings
 from collections.abc import Sequence, Set
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,18 +17,18 @@ import torch
 from kernelwright.benchmark.bench import summarize_rounds
 from kernelwright.benchmark.variants import require_baselines
 from kernelwright.compiler.backends import backend_for
-from kernelwright.compiler.budget import Budget
+from kernelwright.compiler.budget import Budget, OutOfTime, time_limit
 from kernelwright.compiler.compile_pool import CompilePool
 from kernelwright.compiler.module_summary import summarize_modules
 from kernelwright.compiler.planning import RegionPlan, plan_problem
-from kernelwright.compiler.rewrites.registry import OFF_BY_DEFAULT
+from kernelwright.compiler.rewrites.registry import ALL_REWRITES, OFF_BY_DEFAULT
 from kernelwright.compiler.selection import EAGER, IN_GRAPH, ProgramSelector, Variant, explain_choice
 from kernelwright.compiler.session import OptimizationSession, untuned
 from kernelwright.compiler.tuning import Tuner
 from kernelwright.core.bench import Bench
 from kernelwright.core.cache import write_atomic
 from kernelwright.core.diagnosis import Diagnosis
-from kernelwright.core.errors import UsageError
+from kernelwright.core.errors import ProblemError, UsageError
 from kernelwright.core.machine import Machine
 from kernelwright.core.optimization import (
     DEFAULT_BUDGET_S,
@@ -46,6 +47,7 @@ from kernelwright.machines import machine as machine_here
 from kernelwright.machines import refresh_memory
 from kernelwright.measure.paired import InterleavedTimings
 from kernelwright.problems import Problem, load_candidate, load_problem
+from kernelwright.problems.supported import require_supported
 from kernelwright.sandbox import ForkServer
 from kernelwright.verification.outcome import (
     WIDENED,
@@ -58,7 +60,19 @@ from kernelwright.verification.transport.runners import PRELOAD_MODULES
 from kernelwright.verification.verdict import verify
 from kernelwright.work.counting import ProgramWork
 
-VERIFY_LIMIT_S = 120.0
+MAX_MEMORY_SHARE, MAX_DIAGNOSIS_SHARE = 0.05, 0.2
+"""Shares of the budget for the bandwidth of the memory (2 to 4 s on an idle machine, up to 36 s on a busy one) and for
+the diagnosis."""
+MIN_VERIFY_S = 5.0
+"""Time that a file gets for its verification at least, even after the budget."""
+ORIGINAL_TIMES = 3
+"""The original program gets so many times as long: only one that does not end for some inputs needs more."""
+MORE_TIME = "use smaller inputs, or a larger --budget"
+MIN_REPLAN_S = 8.0
+"""Time left that is worth kernels without rewrites after those with them were rejected."""
+DIFFERS_FROM_ITSELF = (
+    "the original program differs from itself: it may depend on what is neither an argument nor a parameter or buffer"
+)
 COMPILER_MODULES = {"cpu": (), "cuda": ("triton", "torch._dynamo", "torch.fx.experimental.symbolic_shapes")}
 """What a process that verifies a file imports first; seconds, which pass while the file is made."""
 
@@ -110,19 +124,21 @@ def optimize_file(
     ):
         problem = load_problem(target)
         with CompilePool(torch.cuda.get_device_capability() if device == "cuda" else None) as pool:
-            machine = refresh_memory(machine_here(device))
+            machine = _measured_machine(device, budget)
             tuner = Tuner(backend_for(device), device, machine, "compile" in baselines, pool=pool)
             session = OptimizationSession(problem, tuner, budget)
-            with problem.restore_buffers(), torch.set_grad_enabled(problem.needs_grad(session.inputs)):
-                run_once(session.program, session.inputs)
+            _check_program(session)
             diagnosis, work = None, None
-            with session.isolated("there is no diagnosis"):
-                diagnosis, work = why_with_work(problem, device)
+            with session.isolated("there is no diagnosis", MAX_DIAGNOSIS_SHARE * budget.total_s):
+                diagnosis, work = why_with_work(problem, device, machine)
             selector = ProgramSelector(session, use_torch_compile="compile" in baselines)
             variants, rounds = optimize_session(session, selector, train=train, disabled=disabled)
-        selector.release()
-        staged = StagedFile(session, target, Path(folder) / path.name, fork_server)
-        chosen, source, verdict = staged.first_accepted(variants)
+            selector.release()
+            staged = StagedFile(session, target, Path(folder) / path.name, fork_server)
+            while (accepted := staged.first_accepted(variants)) is None:
+                variants, rounds = optimize_unrewritten(session, selector)
+                selector.release()
+            chosen, source, verdict = accepted
     rejected = path.with_stem(f"{path.stem}_rejected")
     path = path if verdict.accepted else rejected
     write_atomic(path, source.encode())
@@ -131,6 +147,31 @@ def optimize_file(
     bench = bench_of(session, rounds, chosen, verdict, work) if rounds and timed else None
     record = summarize_optimization(session, source, verdict, chosen, rounds, diagnosis)
     return msgspec.structs.replace(record, output_file=str(path), bench=bench, precision=precision or "")
+
+
+def _measured_machine(device: str, budget: Budget) -> Machine:
+    """The machine, with the current bandwidth of its memory if that can be measured in its share of the time."""
+    machine, limit_s = machine_here(device, accept_disturbed=True), MAX_MEMORY_SHARE * budget.total_s
+    with suppress(OutOfTime), time_limit(limit_s):
+        return refresh_memory(machine, limit_s)
+    return machine
+
+
+def _check_program(session: OptimizationSession) -> None:
+    """Run the program once.
+
+    Raises:
+        ProblemError: it is not supported, raises, or takes longer than the budget.
+    """
+    problem, total_s = session.problem, session.budget.total_s
+    require_supported(problem, session.inputs)
+    try:
+        grad_enabled = torch.set_grad_enabled(problem.needs_grad(session.inputs))
+        with problem.restore_buffers(), grad_enabled, time_limit(session.budget.until_end_s):
+            run_once(session.program, session.inputs)
+    except OutOfTime as error:
+        message = f"one call of the program takes longer than the budget of {total_s:.0f} s"
+        raise ProblemError(message, next=MORE_TIME) from error
 
 
 def optimize_session(
@@ -161,6 +202,18 @@ def optimize_session(
     return selector.select()
 
 
+def optimize_unrewritten(
+    session: OptimizationSession, selector: ProgramSelector
+) -> tuple[list[Variant], InterleavedTimings | None]:
+    """Plan and tune the program as it was written, after kernels of a rewritten one were rejected."""
+    selector.drop_kernels()
+    session.plan, session.tuned = None, []
+    session.make_plan(disabled=ALL_REWRITES)
+    session.tune_regions()
+    selector.time_kernels()
+    return selector.select()
+
+
 @dataclass(frozen=True)
 class StagedFile:
     """A file verified in a temporary folder, so that an existing output file is replaced only by a verified one."""
@@ -170,23 +223,52 @@ class StagedFile:
     path: Path
     fork_server: ForkServer
 
-    def first_accepted(self, variants: Sequence[Variant]) -> tuple[Variant, str, Verdict]:
+    def first_accepted(self, variants: Sequence[Variant]) -> tuple[Variant, str, Verdict] | None:
         """Verify variants until one is accepted.
 
         Returns:
-            It, its source and its verdict; those of the original program if all are rejected.
+            It, its source and its verdict; those of the original program if all are rejected; None where kernels of a
+            rewritten program are rejected and there is time for those of the program as it was written.
         Raises:
             ProblemError: the original program cannot be verified.
         """
-        session = self.session
         for variant in itertools.takewhile(lambda one: one != EAGER, variants):  # what is slower is of no use
             verified: tuple[str, Verdict] | None = None
-            with session.isolated(f"{variant.name} is not used", limit_s=VERIFY_LIMIT_S):
+            with self.session.isolated(f"{variant.name} is not used", self._limit_s):
                 verified = self._verified(variant)
             if verified and verified[1].accepted:
                 return variant, *verified
-            session.note_rejection(variant.name, verified[1].reason if verified else None)
-        return EAGER, *self._verified(EAGER)  # its faults are those of the problem
+            self.session.note_rejection(variant.name, verified[1].reason if verified else None)
+            if verified and self._may_lack_rewrites(variant):
+                return None
+        return EAGER, *self._verified_original()
+
+    @property
+    def _limit_s(self) -> float:
+        """What a verification may take: the rest of the budget, and no less than it needs."""
+        budget = self.session.budget
+        return max(budget.until_end_s, budget.reserved_s, MIN_VERIFY_S)
+
+    def _may_lack_rewrites(self, variant: Variant) -> bool:
+        """Whether a rejected variant runs a rewritten program, and kernels without rewrites are worth the time left."""
+        session = self.session
+        is_rewritten = session.plan is not None and session.plan.captured.is_rewritten and not session.trained
+        if variant.engine != OWN_KERNELS or not is_rewritten:
+            return False
+        return session.budget.allows(MIN_REPLAN_S, "kernels without rewrites")
+
+    def _verified_original(self) -> tuple[str, Verdict]:
+        """Verify the original program: its faults are those of the problem."""
+        total_s = self.session.budget.total_s
+        try:
+            with time_limit(ORIGINAL_TIMES * self._limit_s):  # of no use is a run that ends without a file
+                source, verdict = self._verified(EAGER)
+        except OutOfTime as error:
+            message = f"the original program is not verified within the budget of {total_s:.0f} s"
+            raise ProblemError(message, next=MORE_TIME) from error
+        if not verdict.accepted:
+            self.session.faults.append(DIFFERS_FROM_ITSELF)
+        return source, verdict
 
     def _verified(self, variant: Variant) -> tuple[str, Verdict]:
         self.session.free_memory()
@@ -268,12 +350,13 @@ def summarize_optimization(
         notes.append(
             f"not tried within the budget of {session.budget.total_s:.0f} s: {', '.join(session.budget.left_out)}"
         )
-    outcomes = session.outcomes()
+    outcomes, rewrites = session.outcomes(), plan.captured.rewrites if plan else ()
+    unused = "" if runs_kernels else _why_unused(session, chosen)
     return Optimization(
         problem=session.problem.name,
         machine=session.tuner.machine,
         diagnosis=diagnosis,
-        regions=outcomes if runs_kernels else _mark_unused(outcomes, _why_unused(session, chosen)),
+        regions=outcomes if runs_kernels else _mark_unused(outcomes, unused),
         fallbacks=plan.fallbacks if plan else (),
         output_file="",
         source=source,
@@ -285,7 +368,7 @@ def summarize_optimization(
         modules=summarize_modules(plan, outcomes, diagnosis, runs_kernels=runs_kernels) if plan else (),
         budget=_budget_use(session.budget),
         notes=(*notes, *session.faults, *session.tuner.notes()),
-        rewrites=plan.captured.rewrites if plan else (),
+        rewrites=tuple(msgspec.structs.replace(one, not_used=unused) for one in rewrites),
     )
 
 

@@ -17,7 +17,7 @@ import torch
 from kernelwright.compiler.assembly.channels_last_layer import ChannelsLastLayer
 from kernelwright.compiler.assembly.cuda_graph_layer import NUM_PLAIN_CALLS, CudaGraphLayer
 from kernelwright.compiler.assembly.cudnn_benchmark_layer import CudnnBenchmarkLayer
-from kernelwright.compiler.assembly.output_file import MODEL_NEW, CompiledLayer, Layer, assemble_file
+from kernelwright.compiler.assembly.output_file import MODEL_NEW, CompiledLayer, Layer, assemble_file, result_types
 from kernelwright.compiler.kernel_source import load
 from kernelwright.compiler.session import OptimizationSession
 from kernelwright.core.optimization import OWN_KERNELS, TORCH, TORCH_COMPILE
@@ -39,8 +39,10 @@ CLEAR_SPEEDUP = 1.02
 """Speedup that a variant needs over one that is preferred: see `ProgramSelector._handicap`."""
 QUICK_BUDGET_S, FINAL_BUDGET_S = 0.15, 0.6
 MAX_FINALISTS, MIN_VARIANT_S = 3, 1.0
-RESERVE_S = {"cpu": 5.0, "cuda": 10.0}
-"""What the verification of the file takes in addition to its goldens: a process that loads it."""
+RESERVE_S = {"cpu": 7.0, "cuda": 10.0}
+"""What the last timing and the verification of the file take in addition to its goldens: a process that loads it."""
+MAX_COMPILE_SHARE = 0.4
+"""Share of the budget that torch.compile of the whole program may take, so that there is time for kernels."""
 MAX_OPTION_SPEEDUP = 1.5
 """What channels-last order or cuDNN's choice of algorithms may gain."""
 MAX_COPY_SHARE = 0.25
@@ -119,11 +121,13 @@ class ProgramSelector:
 
     def time_baselines(self) -> None:
         """Time what torch offers for the whole program; the golden first, so that its share of the time is known."""
+        budget = self.session.budget
+        budget.reserved_s = reserve_s = RESERVE_S[self.session.device]
         with self.session.isolated("no variant is checked"), torch.no_grad():
             start_s = wall_s()
             if not self._too_large_to_check():
                 self._golden()
-            self.session.budget.reserved_s = RESERVE_S[self.session.device] + MIN_SETS * (wall_s() - start_s)
+            budget.reserved_s = reserve_s + MIN_SETS * (wall_s() - start_s)
         self._try(EAGER)
         if self.use_torch_compile:
             report_stage("torch.compile of the whole program", 300)
@@ -213,7 +217,10 @@ class ProgramSelector:
         if variant is not EAGER and not self.session.budget.allows(MIN_VARIANT_S, variant.name):
             return
         report_stage(f"trying {variant.name}", 120)
-        with self.session.isolated(f"{variant.name} is not used"), torch.no_grad():
+        budget = self.session.budget
+        share = MAX_COMPILE_SHARE if variant == COMPILED else 1.0
+        limit_s = max(min(budget.remaining_s, share * budget.total_s), MIN_VARIANT_S)
+        with self.session.isolated(f"{variant.name} is not used", limit_s), torch.no_grad():
             program = self._build(variant)
             if reason := self._find_mismatch(program, variant):
                 self.session.faults.append(f"{variant.name} is not used: {reason}")
@@ -235,8 +242,7 @@ class ProgramSelector:
         if variant == COMPILED:
             return torch.compile(program, dynamic=False)
         text = variant.source(replace(problem, source=None), "A variant in memory.")
-        base = type(program) if isinstance(program, torch.nn.Module) else program
-        new_class = getattr(load(text, {"Model": base}), MODEL_NEW)
+        new_class = getattr(load(text, names_in_memory(problem, program)), MODEL_NEW)
         if not variant.channels_last or not isinstance(program, torch.nn.Module):
             return clone_with_class(program, new_class)
         return _construct(new_class, problem).to(self.session.device)
@@ -284,6 +290,7 @@ class ProgramSelector:
             return [EAGER], None
         baselines = [name for name in (TORCH, TORCH_COMPILE) if name in self.variants]
         names = list(dict.fromkeys([*self._best(MAX_FINALISTS), *baselines]))
+        self._programs |= {name: self._build(self.variants[name]) for name in names if name not in self._programs}
         programs = {name: self._programs[name] for name in names}
         report_stage(f"timing {len(programs)} variants of the whole program")
         in_graph = any(self.variants[name].in_graph for name in names)
@@ -299,6 +306,12 @@ class ProgramSelector:
         times = self._eligible(rounds)
         best = sorted(times, key=lambda name: times[name] * self._handicap(name))
         return [self.variants[name] for name in best], rounds
+
+    def drop_kernels(self) -> None:
+        """Forget the variants with kernels."""
+        for name in [name for name, variant in self.variants.items() if variant.engine == OWN_KERNELS]:
+            for known in (self.variants, self.quick_us, self._programs):
+                known.pop(name, None)
 
     def release(self) -> None:
         """Free the programs and their memory, which the process that verifies the file needs."""
@@ -330,9 +343,15 @@ def explain_choice(chosen: str, rounds: InterleavedTimings, rejected: Set[str] =
     left_out = {chosen, *rejected}
     others = {name: timing.time_us for name, timing in rounds.timings.items() if name not in left_out}
     if not others:
-        return "no other variant was correct"
+        return "no other variant that was timed was correct" if len(rounds.timings) > 1 else "no other was timed"
     second = min(others, key=lambda name: others[name])
     return f"{others[second] / rounds.timings[chosen].time_us:.2f}x faster than the next, {second}"
+
+
+def names_in_memory(problem: Problem, program: Any) -> dict[str, Any]:
+    """The names that the source of a variant in memory needs: the original program, and the types of its results."""
+    base = type(program) if isinstance(program, torch.nn.Module) else program
+    return {name: one for one, name in result_types(problem).items()} | {"Model": base}
 
 
 def clone_with_class(model: Any, cls: type[torch.nn.Module]) -> torch.nn.Module:

@@ -33,7 +33,7 @@ from kernelwright.compiler.rewrites.registry import OFF_BY_DEFAULT
 from kernelwright.compiler.tuning import TuningResult
 from kernelwright.core.errors import KernelwrightError
 from kernelwright.core.machine import Machine
-from kernelwright.core.optimization import TORCH, RegionOutcome
+from kernelwright.core.optimization import OWN_KERNELS, TORCH, RegionOutcome
 from kernelwright.core.progress import report_stage
 from kernelwright.core.verdict import Reason
 from kernelwright.problems import Problem
@@ -159,7 +159,7 @@ class OptimizationSession:
 
     @property
     def _capture_limit_s(self) -> float:
-        return max(min(self.budget.remaining_s, MAX_CAPTURE_SHARE * self.budget.total_s), MIN_REGION_S)
+        return min(self.budget.remaining_s, MAX_CAPTURE_SHARE * self.budget.total_s)
 
     def make_plan(self, *, train: bool = False, disabled: Set[str] = OFF_BY_DEFAULT) -> None:
         """Capture the program and partition it into regions; with `train`, repetitions get gradients of their own.
@@ -168,6 +168,8 @@ class OptimizationSession:
             disabled: names of rewrites that are not applied.
         """
         self.trained = train
+        if not self.budget.allows(MIN_TUNING_S, OWN_KERNELS):
+            return
         report_stage("capturing the program", 120)
         with (
             self.isolated("the program is not captured, so that no region becomes a kernel", self._capture_limit_s),

@@ -72,7 +72,7 @@ class FallbackOperator(Record, frozen=True, kw_only=True):
 
 
 class AppliedRewrite(Record, frozen=True, kw_only=True):
-    """A rewrite of the program that was applied in `count` places.
+    """A rewrite of the program that was applied in `count` places; `not_used` states why the file does not contain it.
 
     `flops_saved` and `bytes_saved` compare all operators before and after it, each with its inputs and outputs in
     memory; negative where it costs some.
@@ -83,6 +83,7 @@ class AppliedRewrite(Record, frozen=True, kw_only=True):
     description: str
     flops_saved: int = 0
     bytes_saved: int = 0
+    not_used: str = ""
 
 
 class ModuleOutcome(Record, frozen=True, kw_only=True):

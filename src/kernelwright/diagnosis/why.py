@@ -73,10 +73,10 @@ def why(
         return build_diagnosis(observation, problem.name, describe_inputs(problem))
 
 
-def why_with_work(problem: Problem, device: str) -> tuple[Diagnosis, ProgramWork]:
-    """`why` of a problem, and the work that it counted."""
+def why_with_work(problem: Problem, device: str, machine: Machine) -> tuple[Diagnosis, ProgramWork]:
+    """`why` of a problem on a machine that was just measured, and the work that it counted."""
     with problem.restore_buffers():
-        observation, work = _observe(problem, measured_machine(device), device, RUN_LIMIT_S)
+        observation, work = _observe(problem, machine, device, RUN_LIMIT_S, is_fresh=True)
     return build_diagnosis(observation, problem.name, describe_inputs(problem)), work
 
 
@@ -138,6 +138,8 @@ def _observe(
     device: str,
     limit_s: float,
     reference: ProgramWork | None = None,
+    *,
+    is_fresh: bool = False,
 ) -> tuple[Observation, ProgramWork]:
     import torch
 
@@ -145,7 +147,8 @@ def _observe(
     with torch.set_grad_enabled(problem.needs_grad(inputs)):
         report_stage("running the program once", limit_s)
         run_once(program, inputs)
-        machine = refresh_memory(machine)  # takes seconds with a large cache, so after the first run of the program
+        if not is_fresh:  # takes seconds with a large cache, so after the first run of the program
+            machine = refresh_memory(machine)
         report_stage("counting the work", 2 * limit_s)
         work = as_single_operator(problem.name, reference) if reference else count_work(program, *inputs)
         report_stage("timing the program")

@@ -17,9 +17,14 @@ _MEASURED_KEYS: list[dict[str, str]] = []
 _MEASURED_AT_S: dict[str, float] = {}
 """When this process last measured a device; its DRAM bandwidth counts as current for `MEMORY_MAX_AGE_S`."""
 MEMORY_MAX_AGE_S = 15.0
+ESTIMATE_PARTS, NUM_DRAM_PASSES = 16, 4 * 7
+"""Part of the working set of main memory that is written for an estimate, and how often a measurement reads or writes
+the whole: four patterns, each with a warm-up, a trial and five samples."""
 
 
-def machine(device: str = "cpu", *, spec: str | None = None, remeasure: bool = False) -> Machine:
+def machine(
+    device: str = "cpu", *, spec: str | None = None, remeasure: bool = False, accept_disturbed: bool = False
+) -> Machine:
     """The ceilings of `device`, measured once per device, thread count and software version, then cached on disk.
 
     A disturbed measurement is marked and repeated by the next process; the better of the two values is kept, because
@@ -29,6 +34,7 @@ def machine(device: str = "cpu", *, spec: str | None = None, remeasure: bool = F
         device: `cpu` or `cuda` (the current CUDA device).
         spec: name of a datasheet to use instead; nothing is measured, and neither a GPU nor torch is needed.
         remeasure: measure even if there is a cached result.
+        accept_disturbed: do not repeat a disturbed measurement; for a caller that has little time.
     Raises:
         NotFoundError: no datasheet is named `spec`.
         DeviceError: the device is not available.
@@ -40,10 +46,10 @@ def machine(device: str = "cpu", *, spec: str | None = None, remeasure: bool = F
         return machine_from_spec(spec)
     if device not in ("cpu", "cuda"):
         raise DeviceError(f"unknown device {device!r}, expected cpu or cuda", next=_DEVICE_HINT)
-    return _load_or_measure(device, remeasure)
+    return _load_or_measure(device, remeasure, accept_disturbed)
 
 
-def refresh_memory(known: Machine) -> Machine:
+def refresh_memory(known: Machine, limit_s: float = math.inf) -> Machine:
     """The machine with the DRAM bandwidth, and on the CPU the page fault cost, measured again; a datasheet unchanged.
 
     The DRAM bandwidth is not repeated if this process measured the CPU within seconds.
@@ -51,8 +57,11 @@ def refresh_memory(known: Machine) -> Machine:
     The bandwidth available to one process varies on a shared machine: a virtual machine with two cores reached 81, 44
     and then 81 GB/s within half an hour. Call this before comparing a time with a floor in the same run.
 
-    Cost: one second on most CPUs, 3.5 s with a last-level cache of 480 MiB, 0.4 s on an H200; the cached file is not
-    changed.
+    Args:
+        limit_s: a CPU that is estimated to take longer is returned as it is known.
+
+    Cost: one second on most CPUs, 3.5 s with a last-level cache of 480 MiB (9 to 36 s if other processes use the
+    cores), 0.4 s on an H200; the cached file is not changed.
     """
     if known.provenance == "datasheet":
         return known
@@ -70,6 +79,8 @@ def refresh_memory(known: Machine) -> Machine:
         return msgspec.structs.replace(known, levels=make_bandwidths_monotonic((*known.levels[:-1], memory)))
     from kernelwright.machines import cpu
 
+    if math.isfinite(limit_s) and _estimate_dram_s(last_cache_bytes) > limit_s:
+        return known
     fault_us = cpu.measure_fault_us_per_mib()
     if wall_s() - _MEASURED_AT_S.get("cpu", -math.inf) < MEMORY_MAX_AGE_S:
         return msgspec.structs.replace(known, page_fault_us_per_mib=fault_us)
@@ -78,7 +89,22 @@ def refresh_memory(known: Machine) -> Machine:
     return msgspec.structs.replace(known, levels=levels, page_fault_us_per_mib=fault_us)
 
 
-def _load_or_measure(device: str, remeasure: bool) -> Machine:
+def _estimate_dram_s(last_cache_bytes: int) -> float:
+    """About the time of `cpu.measure_dram`, from a part of its working set."""
+    import psutil
+
+    from kernelwright.machines import cpu, probes
+    from kernelwright.measure.clock import wall_s
+
+    size = cpu.dram_working_set_bytes(last_cache_bytes, psutil.virtual_memory().available)
+    start_s = wall_s()
+    values = probes.allocate_working_set(size // ESTIMATE_PARTS, "cpu")
+    allocated_s = wall_s()
+    values.fill_(1.0)
+    return ESTIMATE_PARTS * (allocated_s - start_s + NUM_DRAM_PASSES * (wall_s() - allocated_s))
+
+
+def _load_or_measure(device: str, remeasure: bool, accept_disturbed: bool) -> Machine:
     import msgspec
 
     from kernelwright.machines import store
@@ -87,7 +113,8 @@ def _load_or_measure(device: str, remeasure: bool) -> Machine:
     software = _software_versions(device)
     key = {"method": store.method_digest(), **_device_identity(device), **software}
     known = None if remeasure else store.load(key)
-    if known is None or (store.is_provisional(known) and key not in _MEASURED_KEYS):
+    repeated = known is not None and store.is_provisional(known) and not accept_disturbed
+    if known is None or (repeated and key not in _MEASURED_KEYS):
         measured = msgspec.structs.replace(_measure(device), software=software)
         known = store.merge_best(known, measured) if known else measured
         store.save(key, known)

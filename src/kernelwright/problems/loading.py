@@ -11,12 +11,14 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
+from types import GeneratorType, ModuleType
 from typing import Any
 
 import torch
+from torch.nn.parameter import is_lazy
 
 from kernelwright.core.errors import ProblemError
+from kernelwright.core.pytree import register_dataclasses
 from kernelwright.problems.candidate_loaders import find_loader
 from kernelwright.problems.importing import (
     defined_callables,
@@ -47,15 +49,19 @@ def load_problem(target: str) -> Problem:
     """
     location, name = split_target(target)
     module, path = _import_target(location, name)
+    register_dataclasses(module)
     target_object = _find_program(module, location, name)
     file = path or _file_of(module)
     program, init = _construct(target_object, module, file)
     owned = program if isinstance(program, torch.nn.Module) else None
     label = name or Path(location).stem
+    make_inputs = _find_input_generator(module, location, name, program, file)
+    with reraise_as(file, ProblemError, "does not initialise its lazy modules"):
+        _initialize_lazy_modules(owned, make_inputs)
     return Problem(
         name=label,
         program=program,
-        make_inputs=_find_input_generator(module, location, name, program, file),
+        make_inputs=make_inputs,
         source=target,
         summary=one_line_expression(program) or _module_summary(module),
         deterministic=getattr(module, "DETERMINISTIC", False) is True,
@@ -123,6 +129,15 @@ def _construct(target_object: Any, module: ModuleType, path: Path | None) -> tup
     return program, init
 
 
+def _initialize_lazy_modules(program: Any, make_inputs: Callable[[], Args]) -> None:
+    """Call a module with lazy parameters once: they have shapes only then."""
+    if not isinstance(program, torch.nn.Module) or not any(map(is_lazy, program.state_dict().values())):
+        return
+    with temporary_seed(MODEL_SEED), torch.no_grad():
+        args, kwargs = make_inputs()
+        program(*args, **kwargs)
+
+
 def _module_summary(module: ModuleType) -> str:
     return (module.__doc__ or "").strip().partition("\n")[0]
 
@@ -147,10 +162,12 @@ def _find_input_generator(
 def split_arguments(value: Any) -> Args:
     """Split the result of an inputs function into (args, kwargs).
 
-    A list or tuple holds positional arguments, a dict keyword arguments, a pair (list, dict) both; any other value is a
-    single argument.
+    A list, tuple or generator holds positional arguments, a dict keyword arguments, a pair (list, dict) both; any other
+    value is a single argument.
     """
     match value:
+        case GeneratorType():
+            return list(value), {}
         case (list() as args, dict() as kwargs) if isinstance(value, tuple) and all(isinstance(k, str) for k in kwargs):
             return list(args), dict(kwargs)
         case dict():

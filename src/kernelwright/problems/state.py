@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
+from torch.nn.parameter import is_lazy
 
 from kernelwright.core.errors import SignatureError
 from kernelwright.problems.problem import Problem
@@ -30,7 +31,9 @@ def copy_state(problem: Problem, candidate: torch.nn.Module, where: str) -> None
     Raises:
         SignatureError: lists all parameters that are missing, extra, or of another shape or dtype.
     """
-    reference, own_state = reference_state(problem), candidate.state_dict()
+    reference = reference_state(problem)
+    materialize_lazy_state(candidate, reference)
+    own_state = candidate.state_dict()
     if errors := find_state_differences(reference, own_state):
         raise SignatureError("other parameters than the reference: " + "; ".join(errors), where=where, next=STATE_HINT)
     if problem.module is None:
@@ -45,6 +48,14 @@ def copy_state(problem: Problem, candidate: torch.nn.Module, where: str) -> None
             if name in own and own[name].shape == value.shape:
                 own[name].copy_(value)
     candidate.train(problem.module.training)
+
+
+def materialize_lazy_state(module: torch.nn.Module, state: State) -> None:
+    """Allocate the parameters and buffers of lazy modules in the shapes that they have in `state`."""
+    lazy = {**dict(module.named_parameters()), **dict(module.named_buffers())}
+    for name, value in lazy.items():
+        if is_lazy(value) and name in state and not is_lazy(state[name]):
+            value.materialize(state[name].shape)
 
 
 @contextlib.contextmanager

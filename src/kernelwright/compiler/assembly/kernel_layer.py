@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 from torch import fx
 
-from kernelwright.compiler.assembly.output_file import LayerBelow, indent, plain_signature
+from kernelwright.compiler.assembly.output_file import LayerBelow, indent, plain_signature, result_types
 from kernelwright.compiler.backends import Backend, backend_for
 from kernelwright.compiler.capture.capture import CapturedProgram
 from kernelwright.compiler.differentiable import AUTOGRAD_CALL_TEMPLATE, RegionGradient, emit_autograd_functions
@@ -106,7 +106,7 @@ class KernelLayer:
             *(_emit_early_return(" and ".join(guard), f"return {original}") for guard in guards[:-1] if guard),
             *unpacked,
             _emit_early_return(" and ".join(guards[-1]), f"return {original}"),
-            *forward.lines("self"),
+            *forward.lines("self", result_types(problem)),
         ]
         name = below.name
         what = "with generated kernels" if self.kernels else "rewritten,"

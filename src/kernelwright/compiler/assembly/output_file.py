@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import ast
 import inspect
+import math
+import sys
 import textwrap
+from collections import OrderedDict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, is_dataclass
 from pathlib import Path
 from typing import Any, Protocol
+
+import torch
 
 from kernelwright.compiler.identifiers import Renamer, list_defined_names, list_used_names
 from kernelwright.core.errors import ProblemError
@@ -103,7 +108,7 @@ def assemble_file(problem: Problem, layers: Sequence[Layer], header: str) -> str
     sections = [section for layer in layers for section in layer.sections(problem)]
     defined = {name for _, text in sections for name in list_defined_names(text)}
     class_names = [*(layer.class_name for layer in layers[:-1]), MODEL_NEW]
-    used = list_used_names(original) | set(plain_signature(problem).parameters)
+    used = list_used_names(original) | set(call_signature(problem).parameters)
     rename = Renamer(defined | set(class_names[:-1]), used)
     imports = dict.fromkeys(line for layer in layers for line in layer.imports.strip().splitlines())
     imports.setdefault("import torch")
@@ -209,21 +214,39 @@ def _strip_docstring_and_main(source: str) -> str:
     return "\n".join(lines).strip() + "\n"
 
 
+def call_signature(problem: Problem) -> inspect.Signature:
+    """The signature of the function, or of the module's `forward`."""
+    return inspect.signature(problem.module.forward if problem.module is not None else problem.program)
+
+
 def plain_signature(problem: Problem) -> inspect.Signature:
     """The signature of the program without annotations.
 
     Raises:
         ProblemError: a default value cannot be written in a file.
     """
-    program: Any = problem.module.forward if problem.module is not None else problem.program
-    signature = inspect.signature(program)
-    plain = [p.replace(annotation=p.empty) for p in signature.parameters.values()]
+    plain = [p.replace(annotation=p.empty) for p in call_signature(problem).parameters.values()]
     for parameter in plain:
-        if parameter.default is not parameter.empty and not isinstance(
-            parameter.default, (int, float, bool, str, type(None))
-        ):
+        if parameter.default is not parameter.empty and not _is_literal(parameter.default):
             raise ProblemError(f"default of argument {parameter.name} is not a literal")
     return inspect.Signature(plain)
+
+
+def _is_literal(value: Any) -> bool:
+    """Whether `repr` writes a value as an expression in a file that imports torch."""
+    if type(value) in (tuple, list):
+        return all(map(_is_literal, value))
+    if isinstance(value, float):
+        return math.isfinite(value)
+    return type(value) in (int, bool, str, type(None), torch.dtype)
+
+
+def result_types(problem: Problem) -> dict[type, str]:
+    """The named tuples and dataclasses among the globals of the program's module, with their names there."""
+    home = type(problem.module) if problem.module is not None else inspect.unwrap(problem.program)
+    module = sys.modules.get(getattr(home, "__module__", ""))
+    named = {value: name for name, value in vars(module).items() if isinstance(value, type)} if module else {}
+    return {one: name for one, name in named.items() if is_dataclass(one) or issubclass(one, (tuple, OrderedDict))}
 
 
 def _forwarded_argument(parameter: inspect.Parameter) -> str:

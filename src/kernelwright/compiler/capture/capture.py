@@ -42,8 +42,10 @@ NOT_DECOMPOSED = (aten.var, aten.var_mean, aten.std, aten.std_mean, aten.mean)
 KEPT_AS_CALLS = (
     "linear", "matmul", "scaled_dot_product_attention", "conv1d", "conv2d", "conv3d", "einsum",
     "lstm", "gru", "rnn_tanh", "rnn_relu",
+    "linalg_cholesky", "linalg_inv", "inverse", "linalg_solve", "linalg_det", "linalg_slogdet", "linalg_lu_factor",
 )  # fmt: skip
-"""Operators that stay with torch and read better as one call."""
+"""Operators that stay with torch and read better as one call; those of linear algebra check values, which as a step of
+their own has an effect and an order."""
 INDEXED_OPS = (
     "index_add", "embedding_dense_backward", "im2col", "col2im", "max_unpool2d", "max_unpool3d",
     "reflection_pad1d", "reflection_pad2d", "reflection_pad3d",
@@ -126,6 +128,7 @@ def _capture_unchanged(program: Callable[..., Any], args: Any, kwargs: Any) -> C
     Raises:
         ProblemError: as `capture`.
     """
+    _require_plain_call(program)
     module = program if isinstance(program, torch.nn.Module) else _AsModule(program)
     args, kwargs = normalize_call(program, args, kwargs)
     try:
@@ -135,6 +138,7 @@ def _capture_unchanged(program: Callable[..., Any], args: Any, kwargs: Any) -> C
     except Exception as error:
         raise ProblemError(_explain_failure(error), next=GRAPH_BREAK_HINT, where=find_location(error)) from error
     graph = decomposed.graph_module.graph
+    _require_static(decomposed)
     for node in [node for node in graph.nodes if op_name(node.target).startswith("_assert")]:
         graph.erase_node(node)
     remove_aliases(graph)
@@ -146,6 +150,33 @@ def _capture_unchanged(program: Callable[..., Any], args: Any, kwargs: Any) -> C
         tuple(_result(spec, decomposed) for spec in decomposed.graph_signature.output_specs),
         decomposed.call_spec.out_spec,  # type: ignore[arg-type]
     )
+
+
+def _require_plain_call(program: Callable[..., Any]) -> None:
+    """Check that a call of a module is a call of `forward`, which is what the file replaces.
+
+    Raises:
+        ProblemError: hooks, or a `__call__` of its class, do more.
+    """
+    if not isinstance(program, torch.nn.Module) or isinstance(program, fx.GraphModule):
+        return
+    if program._forward_hooks or program._forward_pre_hooks:
+        raise ProblemError("hooks of the module itself run around its forward", next="move them into forward")
+    if inspect.getattr_static(type(program), "__call__") is not torch.nn.Module.__call__:
+        raise ProblemError("the module has a __call__ of its own around its forward", next="move it into forward")
+
+
+def _require_static(exported: torch.export.ExportedProgram) -> None:
+    """Check that a graph has the same shapes in every call, and no operators with effects.
+
+    Raises:
+        ProblemError: it has not.
+    """
+    shapes = [node.meta["val"].shape for node in exported.graph.nodes if hasattr(node.meta.get("val"), "shape")]
+    if any(isinstance(size, torch.SymInt) for shape in shapes for size in shape):
+        raise ProblemError("the shapes of its tensors depend on values", next=GRAPH_BREAK_HINT)
+    if any(spec.kind is InputKind.TOKEN for spec in exported.graph_signature.input_specs):
+        raise ProblemError("it has operators with effects, such as checks of values", next=GRAPH_BREAK_HINT)
 
 
 def capture_with_training_mode(
@@ -180,7 +211,7 @@ def _describe(captured: CapturedProgram) -> str:
 def _silence_torch() -> Iterator[None]:
     """Suppress torch's log messages and warnings; the exception has the same information."""
     before = logging.root.manager.disable
-    logging.disable(logging.WARNING)
+    logging.disable(logging.ERROR)
     try:
         with warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()):
             warnings.simplefilter("ignore")

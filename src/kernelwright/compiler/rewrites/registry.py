@@ -106,6 +106,7 @@ REWRITES = (
     Rewrite(ROW_PRODUCTS, "products of one row become sums over the rows of a matrix", _graph_only(mark_row_products)),
 )
 OFF_BY_DEFAULT = frozenset({DEGENERATE_CONSTANTS})
+ALL_REWRITES = frozenset(rewrite.name for rewrite in REWRITES)
 
 
 def select_disabled(without: Sequence[str], rewrite_degenerate: bool = False) -> frozenset[str]:

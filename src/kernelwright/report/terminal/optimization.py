@@ -161,8 +161,10 @@ def _times(region: RegionOutcome) -> list[str]:
 
 def _rewrites(result: Optimization, writer: TerminalWriter) -> None:
     names = [f"{format.sanitize_line(rewrite.name)} x{rewrite.count:,}" for rewrite in result.rewrites]
+    reason = next((rewrite.not_used for rewrite in result.rewrites if rewrite.not_used), "")
     if names:
-        writer.print_paragraph(f"rewrites: {', '.join(names)}", 4, "dim", first=["  "])
+        title = f"rewrites, not used ({reason})" if reason else "rewrites"
+        writer.print_paragraph(f"{title}: {', '.join(names)}", 4, "dim", first=["  "])
 
 
 def _fallbacks(result: Optimization, writer: TerminalWriter) -> None:
