@@ -128,7 +128,7 @@ def test_the_caller_keeps_his_input(pair):
 
 def test_gradients_are_those_of_the_original(pair):
     old, new = pair
-    x = torch.randn(2, 3, 9, 8)
+    x = torch.randn(2, 3, 9, 8, generator=torch.Generator().manual_seed(0))
     for model in pair:
         result = model(x)
         (result["images"].square().sum() + result["scores"][0].sum()).backward()

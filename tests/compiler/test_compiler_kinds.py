@@ -31,7 +31,6 @@ LEFT_TO_TORCH = {
     "default_tuple": NOT_CAPTURED + "torch.export cannot capture it: Unsupported input type <class 'torch.dtype'>",
     "empty_tensors": "",
     "gradients_inside": NOT_CAPTURED + "torch.export cannot capture it",
-    "hook_on_model": NOT_CAPTURED + "hooks of the module itself run around its forward",
     "nonzero": NOT_CAPTURED + SHAPES_DEPEND,
     "numpy_inside": NOT_CAPTURED + "torch.export cannot capture it",
     "try_except": NOT_CAPTURED + "torch.export cannot capture it",

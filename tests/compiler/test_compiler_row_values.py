@@ -13,7 +13,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from first_choice import FirstChoice, quick
 
 from kernelwright.compiler.capture.capture import capture
-from kernelwright.compiler.dynamo_backend import kernelwright
+from kernelwright.compiler.dynamo_backend import compile_with_kernels
 from kernelwright.compiler.forward_codegen import ForwardCodegen, PlannedRegion
 from kernelwright.compiler.kernel_source import load
 from kernelwright.compiler.reference import build_reference, record_region_inputs
@@ -141,7 +141,10 @@ def test_regions_agree_with_torch_about_what_is_stored_in_float32():
 def test_gradients_pass_through_what_is_stored_in_float32():
     leaf = torch.randn(16, 100, generator=torch.Generator().manual_seed(0)).half().requires_grad_()
     wide = leaf.detach().double().requires_grad_()
-    for x, run in ((leaf, torch.compile(halves_of_rows, backend=kernelwright, dynamic=False)), (wide, halves_of_rows)):
+    for x, run in (
+        (leaf, torch.compile(halves_of_rows, backend=compile_with_kernels, dynamic=False)),
+        (wide, halves_of_rows),
+    ):
         with torch.enable_grad():
             sum(value.sum() for value in run(x)).backward()
     torch.testing.assert_close(leaf.grad, wide.grad.half(), atol=1e-2, rtol=1e-2)

@@ -319,7 +319,7 @@ def file_header(session: OptimizationSession, variant: Variant) -> str:
 
 
 def _precision_line() -> str:
-    """What the file says about a precision below FP32 that the user permits."""
+    """What the file states about a precision below FP32 that the user permits."""
     precision = operand_precision()
     return f"\nOperands of products may be rounded to {precision.upper()}." if precision in WIDENED else ""
 
