@@ -47,7 +47,7 @@ def read(folder, stream):
 
 
 def finish(folder):
-    """A run that nobody interrupts; returns its duration in seconds."""
+    """An uninterrupted run; returns its duration in seconds."""
     start_s = time.monotonic()
     assert start(folder).wait(LONGEST_S) == 0, read(folder, "err")
     assert json.loads(read(folder, "out"))["verdict"]["accepted"]
