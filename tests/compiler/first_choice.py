@@ -87,7 +87,7 @@ def replace_slow_steps(monkeypatch, pipeline):
     monkeypatch.setattr(pipeline, "CompilePool", lambda capability: nullcontext())
     monkeypatch.setattr(pipeline, "machine_here", lambda device, **_: machine_from_spec("h200"))
     monkeypatch.setattr(pipeline, "Tuner", lambda *_, **__: FirstChoice())
-    monkeypatch.setattr(pipeline, "ProgramSelector", lambda session, use_torch_compile: KernelsFirst(session))
+    monkeypatch.setattr(pipeline, "ProgramSelector", lambda session, **_: KernelsFirst(session))
 
 
 @contextmanager

@@ -7,7 +7,7 @@ import math
 import tempfile
 import warnings
 from collections.abc import Sequence, Set
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,7 +18,9 @@ from kernelwright.benchmark.bench import summarize_rounds
 from kernelwright.benchmark.variants import require_baselines
 from kernelwright.compiler.backends import backend_for
 from kernelwright.compiler.budget import Budget, OutOfTime, time_limit
+from kernelwright.compiler.compile_ahead import CompileAhead
 from kernelwright.compiler.compile_pool import CompilePool
+from kernelwright.compiler.inductor_cache import InductorCache, inductor_cache
 from kernelwright.compiler.module_summary import summarize_modules
 from kernelwright.compiler.planning import RegionPlan, plan_problem
 from kernelwright.compiler.rewrites.registry import ALL_REWRITES, OFF_BY_DEFAULT
@@ -56,7 +58,7 @@ from kernelwright.verification.outcome import (
     tf32_as_set,
     widened_precision,
 )
-from kernelwright.verification.transport.runners import PRELOAD_MODULES
+from kernelwright.verification.transport.runners import PRELOAD_MODULES, make_isolation
 from kernelwright.verification.verdict import verify
 from kernelwright.work.counting import ProgramWork
 
@@ -117,8 +119,11 @@ def optimize_file(
             plan = plan_problem(problem, device, disabled)
         return _plan_only_record(problem, machine_here(device), plan)
     preload = (*PRELOAD_MODULES, *COMPILER_MODULES[device])
+    compiled = inductor_cache(target)
     with (
         widened_precision(precision),
+        compiled.in_use(),
+        _compile_ahead(target, device, baselines) as ahead,
         ForkServer(preload) as fork_server,
         tempfile.TemporaryDirectory() as folder,
     ):
@@ -131,10 +136,10 @@ def optimize_file(
             diagnosis, work = None, None
             with session.isolated("there is no diagnosis", MAX_DIAGNOSIS_SHARE * budget.total_s):
                 diagnosis, work = why_with_work(problem, device, machine)
-            selector = ProgramSelector(session, use_torch_compile="compile" in baselines)
+            selector = ProgramSelector(session, use_torch_compile="compile" in baselines, ahead=ahead)
             variants, rounds = optimize_session(session, selector, train=train, disabled=disabled)
             selector.release()
-            staged = StagedFile(session, target, Path(folder) / path.name, fork_server)
+            staged = StagedFile(session, target, Path(folder) / path.name, fork_server, compiled)
             while (accepted := staged.first_accepted(variants)) is None:
                 variants, rounds = optimize_unrewritten(session, selector)
                 selector.release()
@@ -147,6 +152,11 @@ def optimize_file(
     bench = bench_of(session, rounds, chosen, verdict, work) if rounds and timed else None
     record = summarize_optimization(session, source, verdict, chosen, rounds, diagnosis)
     return msgspec.structs.replace(record, output_file=str(path), bench=bench, precision=precision or "")
+
+
+def _compile_ahead(target: str, device: str, baselines: Sequence[str]) -> CompileAhead | nullcontext[None]:
+    """On a GPU, where the processor has time for it, a process that compiles the whole program."""
+    return CompileAhead(target, device) if device == "cuda" and "compile" in baselines else nullcontext()
 
 
 def _measured_machine(device: str, budget: Budget) -> Machine:
@@ -191,10 +201,13 @@ def optimize_session(
             if layer := session.kernel_layer():
                 return [Variant(OWN_KERNELS, layer), EAGER], None
         return [EAGER], None
+    if session.device == "cuda":  # kernels of convolutions pack the channels last themselves, and compile meanwhile
+        session.make_plan(disabled=disabled)
+        session.compile_ahead()
     selector.time_baselines()
-    if session.device == "cpu":  # on a GPU, kernels of convolutions pack the channels last themselves
+    if session.device == "cpu":
         session.channels_last = selector.options["channels_last"]
-    session.make_plan(disabled=disabled)
+        session.make_plan(disabled=disabled)
     session.tune_regions()
     selector.time_kernels()
     if session.device == "cuda":
@@ -209,6 +222,8 @@ def optimize_unrewritten(
     selector.drop_kernels()
     session.plan, session.tuned = None, []
     session.make_plan(disabled=ALL_REWRITES)
+    if session.device == "cuda":
+        session.compile_ahead()
     session.tune_regions()
     selector.time_kernels()
     return selector.select()
@@ -222,6 +237,7 @@ class StagedFile:
     target: str
     path: Path
     fork_server: ForkServer
+    compiled: InductorCache
 
     def first_accepted(self, variants: Sequence[Variant]) -> tuple[Variant, str, Verdict] | None:
         """Verify variants until one is accepted.
@@ -285,6 +301,7 @@ class StagedFile:
         """
         write_atomic(self.path, source.encode())
         problem, device = self.session.problem, self.session.device
+        self.compiled.copy_to(Path(make_isolation(self.target, str(self.path), device).cache_dir))
         if device == "cpu":
             with warnings.catch_warnings():
                 warnings.filterwarnings("error", "kernels do not compile here", RuntimeWarning)

@@ -18,6 +18,7 @@ from kernelwright.compiler.assembly.channels_last_layer import ChannelsLastLayer
 from kernelwright.compiler.assembly.cuda_graph_layer import NUM_PLAIN_CALLS, CudaGraphLayer
 from kernelwright.compiler.assembly.cudnn_benchmark_layer import CudnnBenchmarkLayer
 from kernelwright.compiler.assembly.output_file import MODEL_NEW, CompiledLayer, Layer, assemble_file, result_types
+from kernelwright.compiler.compile_ahead import CompileAhead
 from kernelwright.compiler.kernel_source import load
 from kernelwright.compiler.session import OptimizationSession
 from kernelwright.core.optimization import OWN_KERNELS, TORCH, TORCH_COMPILE
@@ -27,6 +28,7 @@ from kernelwright.machines.floor import last_cache_bytes
 from kernelwright.measure.buffers import RotatingBuffers
 from kernelwright.measure.clock import EventClock, measure_steady_us, wall_s
 from kernelwright.measure.paired import InterleavedTimings, time_variants
+from kernelwright.problems.held_out import declares_held_out_inputs
 from kernelwright.problems.problem import MODEL_SEED, Problem, temporary_seed
 from kernelwright.problems.state import copy_state
 from kernelwright.verification.accuracy.expected import Expected, compute_expected
@@ -41,8 +43,6 @@ QUICK_BUDGET_S, FINAL_BUDGET_S = 0.15, 0.6
 MAX_FINALISTS, MIN_VARIANT_S = 3, 1.0
 RESERVE_S = {"cpu": 7.0, "cuda": 10.0}
 """What the last timing and the verification of the file take in addition to its goldens: a process that loads it."""
-NUM_VERIFIED_SHAPES = 2
-"""Shapes of inputs for which torch.compile compiles a program while it is verified."""
 MAX_COMPILE_SHARE = 0.4
 """Share of the budget that torch.compile of the whole program may take, so that there is time for kernels."""
 MAX_OPTION_SPEEDUP = 1.5
@@ -111,10 +111,12 @@ class ProgramSelector:
 
     Attributes:
         quick_us: quick times by the name of the variant.
+        ahead: the process that compiles the program already.
     """
 
     session: OptimizationSession
     use_torch_compile: bool = True
+    ahead: CompileAhead | None = None
     variants: dict[str, Variant] = field(default_factory=dict)
     quick_us: dict[str, float] = field(default_factory=dict)
     _kernels_generated: bool = False
@@ -131,14 +133,26 @@ class ProgramSelector:
                 self._golden()
             budget.reserved_s = reserve_s + MIN_SETS * (wall_s() - start_s)
         self._try(EAGER)
-        if self.use_torch_compile:
-            report_stage("torch.compile of the whole program", 300)
-            start_s = wall_s()
-            self._try(COMPILED)
-            if TORCH_COMPILE in self.variants:  # it is compiled again where the file is verified
-                budget.reserved_s += NUM_VERIFIED_SHAPES * (wall_s() - start_s)
+        if self._is_compiled(MAX_COMPILE_SHARE * budget.total_s - budget.spent_s):
+            self._time_compiled()
         if self.session.device == "cpu":  # the kernels are planned for the order of channels that is fastest
             self.time_options()
+
+    def _is_compiled(self, limit_s: float) -> bool:
+        """Whether the other process has compiled the program, waiting for it if necessary."""
+        report_stage("torch.compile of the whole program in another process", 120)
+        return self.ahead is None or self.ahead.wait(limit_s)
+
+    def _time_compiled(self) -> None:
+        """Time torch.compile of the whole program."""
+        if not self.use_torch_compile:
+            return
+        report_stage("torch.compile of the whole program", 300)
+        start_s = wall_s()
+        self._try(COMPILED)
+        if TORCH_COMPILE in self.variants:  # it is compiled again where the file is verified
+            num_shapes = 2 if declares_held_out_inputs(self.session.problem) else 1
+            self.session.budget.reserved_s += num_shapes * (wall_s() - start_s)
 
     def time_options(self) -> None:
         """Time torch with channels last and with cuDNN's fastest algorithms, then the best variants in CUDA graphs."""
@@ -186,6 +200,8 @@ class ProgramSelector:
             options = {**self.options, "channels_last": self.session.channels_last}
             self._try(Variant(OWN_KERNELS, layer, **options))
             self._try_graphs(1)
+        if self.ahead and TORCH_COMPILE not in self.variants and self._is_compiled(self.session.budget.remaining_s / 2):
+            self._time_compiled()
 
     def _try_graphs(self, count: int) -> None:
         """Try the best variants in CUDA graphs, unless they are so long that launches do not matter."""

@@ -178,6 +178,11 @@ class OptimizationSession:
             plan = plan_program(self.program, args, kwargs, disabled)
             self.plan = replace(plan, same_as={}) if train else plan
 
+    def compile_ahead(self) -> None:
+        """Start to compile the kernels of the regions in other processes, the largest regions first."""
+        for part in self._largest_first(self._unique_regions()) if self.plan else ():
+            self.tuner.compile_ahead(part.region)
+
     def tune_regions(self) -> None:
         """Tune the regions, the largest first, as long as there is time."""
         if self.plan is None:
@@ -193,8 +198,6 @@ class OptimizationSession:
             inputs_of = {part.region.name: inputs for part, inputs in zip(unique, recorded, strict=True)}
         results: dict[str, TuningResult] = {}
         ordered = self._largest_first(unique)
-        for part in ordered if self.device == "cuda" else ():
-            self.tuner.compile_ahead(part.region)
         for index, part in enumerate(ordered):
             inputs = inputs_of.pop(part.region.name, None)
             left = len(unique) - index

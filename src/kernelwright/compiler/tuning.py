@@ -38,7 +38,9 @@ from kernelwright.verification.quick_check import find_mismatch
 from kernelwright.work import count_work, first_read_bytes
 
 NUM_FINALISTS = 3
-QUICK_BUDGET_S = 0.05
+QUICK_BUDGET_S, MIN_TIMING_S = 0.05, 0.2
+MIN_COMPILE_S = 1.5
+"""What torch.compile of a region takes; with less time left it is no variant."""
 MIN_SPEEDUP = 1.005
 """Least significant speedup over eager torch that justifies a generated kernel."""
 CLEAR_SPEEDUP = 1.02
@@ -245,16 +247,17 @@ class Tuner:
     ) -> tuple[InterleavedTimings, str]:
         """Time the finalists and the torch variants, interleaved."""
         variants = dict(finalists)
-        if self.use_torch_compile and variants and wall_s() < deadline_s:
+        if self.use_torch_compile and variants and deadline_s - wall_s() > MIN_COMPILE_S:
             report_stage(f"{region.name}: torch.compile", 300)
             torch._dynamo.reset()
             variants[TORCH_COMPILE] = torch.compile(reference, dynamic=False)
         variants[TORCH] = reference
         report_stage(f"{region.name}: timing {len(variants)} variants")
-        return self._time_rounds(variants, (list(inputs), {}))
+        budget_s = min(self.budget_s, max(deadline_s - wall_s(), MIN_TIMING_S))
+        return self._time_rounds(variants, (list(inputs), {}), budget_s)
 
     def _time_rounds(
-        self, variants: dict[str, Callable[..., Any]], inputs: tuple[Any, Any]
+        self, variants: dict[str, Callable[..., Any]], inputs: tuple[Any, Any], budget_s: float
     ) -> tuple[InterleavedTimings, str]:
         """Time variants interleaved.
 
@@ -265,7 +268,7 @@ class Tuner:
         cache_bytes = last_cache_bytes(self.machine)
         with torch.no_grad():
             rounds = time_variants(
-                variants, inputs, device=self.device, last_cache_bytes=cache_bytes, budget_s=self.budget_s
+                variants, inputs, device=self.device, last_cache_bytes=cache_bytes, budget_s=budget_s
             )
         if TORCH_COMPILE not in variants or rounds.timings[TORCH_COMPILE].conditions.clock != "graph":
             return rounds, ""

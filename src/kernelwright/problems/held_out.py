@@ -17,6 +17,11 @@ from kernelwright.problems.problem import Args, Problem
 GENERATOR_NAME = "get_held_out_inputs"
 
 
+def declares_held_out_inputs(problem: Problem) -> bool:
+    """Whether a problem declares inputs of other shapes."""
+    return hasattr(_find_module(problem), GENERATOR_NAME)
+
+
 def held_out_inputs(problem: Problem) -> list[Args]:
     """New inputs of other shapes, sampled from torch's current random state; empty if the problem declares none.
 

@@ -1,0 +1,37 @@
+"""The folder of what torch.compile compiles for one program."""
+
+import os
+
+from kernelwright.compiler.inductor_cache import VARIABLE, inductor_cache
+
+
+def test_a_program_has_a_folder_of_its_own(tmp_path, monkeypatch):
+    monkeypatch.setenv("KERNELWRIGHT_CACHE", str(tmp_path))
+    one, other = tmp_path / "one.py", tmp_path / "other.py"
+    one.write_text("1\n")
+    other.write_text("2\n")
+    assert inductor_cache(str(one)) == inductor_cache(f"{one}:Model") != inductor_cache(str(other))
+
+
+def test_torch_uses_it_within_the_block(tmp_path, monkeypatch):
+    monkeypatch.setenv("KERNELWRIGHT_CACHE", str(tmp_path))
+    cache = inductor_cache("package.module")
+    for before in ("/somewhere", None):
+        monkeypatch.setenv(VARIABLE, before) if before else monkeypatch.delenv(VARIABLE, raising=False)
+        with cache.in_use():
+            assert os.environ[VARIABLE] == str(cache.folder)
+        assert os.environ.get(VARIABLE) == before
+
+
+def test_a_sandbox_gets_a_copy_without_locks(tmp_path, monkeypatch):
+    monkeypatch.setenv("KERNELWRIGHT_CACHE", str(tmp_path / "cache"))
+    cache, sandbox = inductor_cache("package.module"), tmp_path / "sandbox"
+    cache.copy_to(sandbox)
+    assert not sandbox.exists(), "nothing was compiled"
+    (cache.folder / "fxgraph").mkdir(parents=True)
+    (cache.folder / "fxgraph" / "entry").write_text("compiled")
+    (cache.folder / "locks").mkdir()
+    for _ in range(2):
+        cache.copy_to(sandbox)
+    assert (sandbox / "inductor" / "fxgraph" / "entry").read_text() == "compiled"
+    assert not (sandbox / "inductor" / "locks").exists()
