@@ -530,7 +530,7 @@ def choose(swift, *variants, times_us=None):
             found = [variant or Variant(OWN_KERNELS, layer) for variant in variants]
             return found, rounds_of(times_us) if times_us else None
 
-    swift.setattr(program, "ProgramSelector", lambda session, use_torch_compile: Chosen(session))
+    swift.setattr(program, "ProgramSelector", lambda session, **_: Chosen(session))
 
 
 def function_in(folder):
