@@ -50,7 +50,7 @@ class FirstChoice:
         )
         return TuningResult(outcome, kernel)
 
-    def compile_ahead(self, region):
+    def compile_ahead(self, region, count=None):
         return []
 
     def notes(self):

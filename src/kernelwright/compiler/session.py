@@ -31,6 +31,7 @@ from kernelwright.compiler.regions.contraction import AnyRegion
 from kernelwright.compiler.regions.partition import plan_regions
 from kernelwright.compiler.rewrites.registry import OFF_BY_DEFAULT
 from kernelwright.compiler.tuning import TuningResult
+from kernelwright.compiler.tuning_order import MIN_TUNING_S, NUM_BRIEF_CONFIGS, RegionTuning
 from kernelwright.core.errors import KernelwrightError
 from kernelwright.core.machine import Machine
 from kernelwright.core.optimization import OWN_KERNELS, TORCH, RegionOutcome
@@ -39,8 +40,6 @@ from kernelwright.core.verdict import Reason
 from kernelwright.problems import Problem
 from kernelwright.problems.state import replaced_values
 
-MIN_REGION_S, MIN_TUNING_S = 3.0, 1.0
-"""Time that a region gets at least, and below which none is tuned."""
 MAX_CAPTURE_SHARE = 0.3
 """Longer captures are those of unrolled loops, whose kernels there is no time to tune."""
 
@@ -58,7 +57,7 @@ class RegionTuner(Protocol):
         """See `Tuner.tune`."""
         ...
 
-    def compile_ahead(self, region: AnyRegion) -> list[str]:
+    def compile_ahead(self, region: AnyRegion, count: int | None = None) -> list[str]:
         """See `Tuner.compile_ahead`."""
         ...
 
@@ -179,45 +178,36 @@ class OptimizationSession:
             self.plan = replace(plan, same_as={}) if train else plan
 
     def compile_ahead(self) -> None:
-        """Start to compile the kernels of the regions in other processes, the largest regions first."""
-        for part in self._largest_first(self._unique_regions()) if self.plan else ():
-            self.tuner.compile_ahead(part.region)
+        """Start to compile the kernels of the regions in other processes, the first config of each region first."""
+        parts = self._unique_regions() if self.plan else []
+        for count in (NUM_BRIEF_CONFIGS, None):
+            for part in sorted(parts, key=lambda part: -sum(part.region.bytes_moved)):
+                self.tuner.compile_ahead(part.region, count)
 
     def tune_regions(self) -> None:
-        """Tune the regions, the largest first, as long as there is time."""
+        """Tune the regions as long as there is time."""
         if self.plan is None:
             return
-        captured, unique = self.plan.captured, self._unique_regions()
-        inputs_of: dict[str, list[torch.Tensor]] = {}
+        unique = self._unique_regions()
+        tuning = RegionTuning(self, self._inputs_of(unique))
+        tuning.tune(unique)
+        self.tuned = [(part, tuning.results.get(part.region.name) or untuned(part, "not tuned")) for part in unique]
+
+    def _inputs_of(self, parts: Sequence[PlannedRegion]) -> dict[str, list[torch.Tensor]]:
+        """The inputs of regions, by their names; empty if they are not known."""
+        assert self.plan
         with (
             self.isolated("the inputs of the regions are not known, so that none becomes a kernel"),
             self._in_layout() as (args, kwargs),
         ):
-            values = bind_placeholders(captured, self.program, args, kwargs)
-            recorded = record_region_inputs(captured, unique, values)
-            inputs_of = {part.region.name: inputs for part, inputs in zip(unique, recorded, strict=True)}
-        results: dict[str, TuningResult] = {}
-        ordered = self._largest_first(unique)
-        for index, part in enumerate(ordered):
-            inputs = inputs_of.pop(part.region.name, None)
-            left = len(unique) - index
-            limit_s = max(self.budget.remaining_s / left * 2, MIN_REGION_S)
-            if inputs is None or not self.budget.allows(MIN_TUNING_S, f"kernels of {left} of {len(unique)} regions"):
-                break
-            with self.isolated(f"{part.region.name} stays with torch"), torch.no_grad():
-                reference = build_reference(captured, part)
-                results[part.region.name] = self.tuner.tune(part.region, reference, inputs, limit_s)
-        self.tuned = [(part, results.get(part.region.name) or untuned(part, "not tuned")) for part in unique]
+            values = bind_placeholders(self.plan.captured, self.program, args, kwargs)
+            recorded = record_region_inputs(self.plan.captured, parts, values)
+            return {part.region.name: inputs for part, inputs in zip(parts, recorded, strict=True)}
+        return {}
 
     def _unique_regions(self) -> list[PlannedRegion]:
         assert self.plan
         return [part for part in self.plan.regions if part.region.name not in self.plan.same_as]
-
-    def _largest_first(self, parts: Sequence[PlannedRegion]) -> list[PlannedRegion]:
-        """By the bytes that all occurrences move."""
-        assert self.plan
-        counts = {part.region.name: self.plan.count(part.region.name) for part in parts}
-        return sorted(parts, key=lambda part: -sum(part.region.bytes_moved) * counts[part.region.name])
 
     def tune_gradients(self) -> None:
         """Build the backward pass of every region that runs as a kernel, and tune the regions of that pass."""

@@ -80,13 +80,13 @@ class Tuner:
         reused = f"{self._num_cached} of {self._num_tried} configs reused from an earlier run"
         return [reused] if self._num_cached else []
 
-    def compile_ahead(self, region: AnyRegion) -> list[str]:
-        """Start to compile every config of a region in other processes; returns the sources."""
+    def compile_ahead(self, region: AnyRegion, count: int | None = None) -> list[str]:
+        """Start to compile the first `count` configs of a region, or all, in other processes; returns the sources."""
         if self.pool is None:
             return []
         dtypes = {load.buffer: load.dtype for load in region.loads}
         texts = []
-        for config in self.backend.generate_configs(region):
+        for config in self.backend.generate_configs(region)[:count]:
             with suppress(Exception):  # it occurs again, and is reported, when the config is tried
                 texts.append(self.backend.emit_module([RegionKernel(region, config)]))
                 self.pool.submit(CompileTask(texts[-1], region.name, tuple(dtypes[name] for name in region.reads)))
