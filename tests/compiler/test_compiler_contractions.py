@@ -347,5 +347,13 @@ def test_configs_are_different_and_do_not_waste_most_of_a_tile(name):
     assert all(2 * max(part.region.contraction.m, smallest) > one.BLOCK_M for one in configs)
 
 
+@pytest.mark.parametrize("channels", [41, 144, 480, 528, 1056])
+@pytest.mark.parametrize("filters", [24, 128, 300])
+def test_every_number_of_channels_has_a_tile(channels, filters):
+    layer = torch.nn.Conv2d(channels, filters, 1)
+    (part,) = contractions(plan(layer, torch.randn(1, channels, 20, 20), tf32=True))
+    assert generate_contraction_configs(part.region)
+
+
 if __name__ == "__main__":
     report_cases({name: run for name, run in cases() if not sys.argv[1:] or name in sys.argv[1:]})

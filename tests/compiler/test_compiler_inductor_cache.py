@@ -21,17 +21,3 @@ def test_torch_uses_it_within_the_block(tmp_path, monkeypatch):
         with cache.in_use():
             assert os.environ[VARIABLE] == str(cache.folder)
         assert os.environ.get(VARIABLE) == before
-
-
-def test_a_sandbox_gets_a_copy_without_locks(tmp_path, monkeypatch):
-    monkeypatch.setenv("KERNELWRIGHT_CACHE", str(tmp_path / "cache"))
-    cache, sandbox = inductor_cache("package.module"), tmp_path / "sandbox"
-    cache.copy_to(sandbox)
-    assert not sandbox.exists(), "nothing was compiled"
-    (cache.folder / "fxgraph").mkdir(parents=True)
-    (cache.folder / "fxgraph" / "entry").write_text("compiled")
-    (cache.folder / "locks").mkdir()
-    for _ in range(2):
-        cache.copy_to(sandbox)
-    assert (sandbox / "inductor" / "fxgraph" / "entry").read_text() == "compiled"
-    assert not (sandbox / "inductor" / "locks").exists()

@@ -50,6 +50,15 @@ class Budget:
         """Seconds that may still be used, without the reserve; at least 0."""
         return max(self.total_s - self.reserved_s - self.spent_s, 0.0)
 
+    @contextmanager
+    def keep(self, needed_s: float) -> Iterator[None]:
+        """Within a block, nothing may use these seconds of the remaining time."""
+        self.reserved_s += needed_s
+        try:
+            yield
+        finally:
+            self.reserved_s -= needed_s
+
     def allows(self, needed_s: float, what: str) -> bool:
         """Whether a step of about this length may start; if not, it is noted as left out."""
         if needed_s <= self.remaining_s:

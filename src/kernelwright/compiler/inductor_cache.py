@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,7 +12,6 @@ from kernelwright.core.cache import cache_dir, digest
 from kernelwright.problems.importing import split_target
 
 VARIABLE = "TORCHINDUCTOR_CACHE_DIR"
-NOT_COPIED = ("precompiled_headers", "locks", "*.lock")
 
 
 @dataclass(frozen=True)
@@ -25,6 +23,7 @@ class InductorCache:
     @contextmanager
     def in_use(self) -> Iterator[None]:
         """Let torch.compile read and write it, here and in processes that are started within the block."""
+        self.folder.mkdir(parents=True, exist_ok=True)
         before = os.environ.get(VARIABLE)
         os.environ[VARIABLE] = str(self.folder)
         try:
@@ -33,12 +32,6 @@ class InductorCache:
             os.environ.pop(VARIABLE)
             if before is not None:
                 os.environ[VARIABLE] = before
-
-    def copy_to(self, folder: Path) -> None:
-        """Copy it to the cache folder of a sandboxed process."""
-        if self.folder.is_dir():
-            ignored = shutil.ignore_patterns(*NOT_COPIED)
-            shutil.copytree(self.folder, folder / "inductor", dirs_exist_ok=True, ignore=ignored)
 
 
 def inductor_cache(target: str) -> InductorCache:

@@ -20,7 +20,7 @@ from kernelwright.compiler.backends import backend_for
 from kernelwright.compiler.budget import Budget, OutOfTime, time_limit
 from kernelwright.compiler.compile_ahead import CompileAhead
 from kernelwright.compiler.compile_pool import CompilePool
-from kernelwright.compiler.inductor_cache import InductorCache, inductor_cache
+from kernelwright.compiler.inductor_cache import inductor_cache
 from kernelwright.compiler.module_summary import summarize_modules
 from kernelwright.compiler.planning import RegionPlan, plan_problem
 from kernelwright.compiler.rewrites.registry import ALL_REWRITES, OFF_BY_DEFAULT
@@ -58,7 +58,7 @@ from kernelwright.verification.outcome import (
     tf32_as_set,
     widened_precision,
 )
-from kernelwright.verification.transport.runners import PRELOAD_MODULES, make_isolation
+from kernelwright.verification.transport.runners import PRELOAD_MODULES
 from kernelwright.verification.verdict import verify
 from kernelwright.work.counting import ProgramWork
 
@@ -124,7 +124,7 @@ def optimize_file(
         widened_precision(precision),
         compiled.in_use(),
         _compile_ahead(target, device, baselines) as ahead,
-        ForkServer(preload) as fork_server,
+        ForkServer(preload, compiled.folder) as fork_server,
         tempfile.TemporaryDirectory() as folder,
     ):
         problem = load_problem(target)
@@ -139,7 +139,7 @@ def optimize_file(
             selector = ProgramSelector(session, use_torch_compile="compile" in baselines, ahead=ahead)
             variants, rounds = optimize_session(session, selector, train=train, disabled=disabled)
             selector.release()
-            staged = StagedFile(session, target, Path(folder) / path.name, fork_server, compiled)
+            staged = StagedFile(session, target, Path(folder) / path.name, fork_server)
             while (accepted := staged.first_accepted(variants)) is None:
                 variants, rounds = optimize_unrewritten(session, selector)
                 selector.release()
@@ -237,7 +237,6 @@ class StagedFile:
     target: str
     path: Path
     fork_server: ForkServer
-    compiled: InductorCache
 
     def first_accepted(self, variants: Sequence[Variant]) -> tuple[Variant, str, Verdict] | None:
         """Verify variants until one is accepted.
@@ -301,7 +300,6 @@ class StagedFile:
         """
         write_atomic(self.path, source.encode())
         problem, device = self.session.problem, self.session.device
-        self.compiled.copy_to(Path(make_isolation(self.target, str(self.path), device).cache_dir))
         if device == "cpu":
             with warnings.catch_warnings():
                 warnings.filterwarnings("error", "kernels do not compile here", RuntimeWarning)

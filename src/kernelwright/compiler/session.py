@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable, Iterator, Sequence, Set
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Protocol
@@ -40,6 +40,9 @@ from kernelwright.core.verdict import Reason
 from kernelwright.problems import Problem
 from kernelwright.problems.state import replaced_values
 
+VARIANTS_S, MAX_VARIANTS_SHARE = {"cpu": 2.0, "cuda": 8.0}, 0.25
+"""What the whole program takes with the tuned kernels, also in a CUDA graph: built, checked and timed; and its share of
+the time at most."""
 MAX_CAPTURE_SHARE = 0.3
 """Longer captures are those of unrolled loops, whose kernels there is no time to tune."""
 
@@ -182,7 +185,8 @@ class OptimizationSession:
         parts = self._unique_regions() if self.plan else []
         for count in (NUM_BRIEF_CONFIGS, None):
             for part in sorted(parts, key=lambda part: -sum(part.region.bytes_moved)):
-                self.tuner.compile_ahead(part.region, count)
+                with suppress(Exception):  # it occurs again where the region is tuned
+                    self.tuner.compile_ahead(part.region, count)
 
     def tune_regions(self) -> None:
         """Tune the regions as long as there is time."""
@@ -190,7 +194,8 @@ class OptimizationSession:
             return
         unique = self._unique_regions()
         tuning = RegionTuning(self, self._inputs_of(unique))
-        tuning.tune(unique)
+        with self.budget.keep(min(VARIANTS_S[self.device], MAX_VARIANTS_SHARE * self.budget.remaining_s)):
+            tuning.tune(unique)
         self.tuned = [(part, tuning.results.get(part.region.name) or untuned(part, "not tuned")) for part in unique]
 
     def _inputs_of(self, parts: Sequence[PlannedRegion]) -> dict[str, list[torch.Tensor]]:

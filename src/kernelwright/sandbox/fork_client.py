@@ -11,6 +11,8 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
 from typing import IO, Any
 
 from kernelwright.core.errors import InternalError, SetupError
@@ -31,10 +33,12 @@ class ForkServer:
     Args:
         preload: modules that the server imports, so that children need not. They must not run a parallel operator or
             touch CUDA: neither survives a fork.
+        inductor_cache: the folder that torch.compile reads and writes in the children; by default a private one of
+            each candidate. Its entries hold absolute paths, so that a copy elsewhere is of no use.
     """
 
-    def __init__(self, preload: tuple[str, ...] = ("torch",)) -> None:
-        self._preload = preload
+    def __init__(self, preload: tuple[str, ...] = ("torch",), inductor_cache: Path | None = None) -> None:
+        self._preload, self._inductor_cache = preload, inductor_cache
         self._lock = threading.RLock()
         self._process: subprocess.Popen | None = None
         self._control: socket.socket | None = None
@@ -67,6 +71,8 @@ class ForkServer:
                 raise InternalError("a fork server runs one child at a time: start a second ForkServer")
             self._wait_until_ready()
             scratch = tempfile.mkdtemp(prefix="kernelwright-")
+            if isolation and self._inductor_cache:
+                isolation = replace(isolation, inductor_cache=str(self._inductor_cache))
             child, self._busy = Child(self, scratch, limits, isolation), True
             try:
                 child.launch()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 
 from kernelwright.compiler.regions.contraction import ContractionRegion, Filters, Windows
 from kernelwright.compiler.triton.operand_packing import PackedLayout, power_of_two
@@ -41,8 +41,9 @@ def generate_contraction_configs(region: ContractionRegion) -> list[ContractionC
     one = region.contraction
     if isinstance(one.right, Windows):
         run = PackedLayout(windows=one.right, scaled=one.tf32).run
-        rows = _useful_rows(one.m)
-        packed = [tile for tile in _PACKED_TILES if run % tile[2] == 0 and tile[0] in rows]
+        dividing = [tile for tile in _PACKED_TILES if run % tile[2] == 0]
+        rows = _useful_rows(one.m, {tile[0] for tile in dividing})
+        packed = [tile for tile in dividing if tile[0] in rows]
         configs = _fitting(packed, one.m, one.n, PACKED)
         if one.right.channels <= MAX_DIRECT_CHANNELS and _is_plain(region):
             configs += _fitting(_DIRECT_TILES, one.m, one.n, DIRECT)
@@ -60,9 +61,9 @@ def _fitting(tiles: Sequence[tuple[int, ...]], m: int, n: int, operands: str) ->
     return [ContractionConfig(**dict(zip(names, tile, strict=True)), operands=operands) for tile in fitting]
 
 
-def _useful_rows(m: int) -> set[int]:
+def _useful_rows(m: int, sizes: Set[int]) -> set[int]:
     """The heights of tiles: the largest that is not twice the result's, and smaller ones without unused rows."""
-    heights = sorted({tile[0] for tile in _PACKED_TILES}, reverse=True)
+    heights = sorted(sizes, reverse=True)
     largest = next((height for height in heights if height < 2 * m), heights[-1])
     exact = next((height for height in heights if m % height == 0), largest)
     return {largest, exact}

@@ -20,7 +20,7 @@ from kernelwright.core.record import Record
 
 INT32_ELEMENTS = 2**31 - 1
 TILE_ELEMENTS = 2048
-MIN_BLOCK_K = 16
+MIN_BLOCK_K, MAX_PADDING_SHARE = 16, 1 / 8
 MAX_CHUNKS = 1024
 """Parts of an image of which the largest elements are found separately."""
 SCALING = [
@@ -139,8 +139,11 @@ class PackedLayout(Record, frozen=True, kw_only=True):
 
     @property
     def run(self) -> int:
-        """Elements of a run, with padding; the weights there are 0."""
-        return round_up(self.run_taps * self.channels, MIN_BLOCK_K)
+        """Elements of a run, with padding; the weights there are 0. Steps along k are short only if longer ones need
+        much padding."""
+        used = self.run_taps * self.channels
+        run = round_up(used, 2 * MIN_BLOCK_K)
+        return run if run - used <= MAX_PADDING_SHARE * used else round_up(used, MIN_BLOCK_K)
 
     @property
     def padding(self) -> int:
