@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from kernelwright.problems.problem import Args, clone_inputs, tensor_leaves
+from kernelwright.verification.accuracy.domains import Domain, is_ascending, parts_of
 from kernelwright.verification.accuracy.ranges import all_finite, max_abs
 
 Sampler = Callable[[tuple[int, ...], torch.Generator], Tensor]
@@ -226,29 +227,30 @@ DISTRIBUTIONS: tuple[Distribution, ...] = (
 
 
 def _redraw(tensor: Tensor, sampler: Sampler, seed: int, range_end: int) -> None:
-    """Write new values into the tensor's own memory."""
+    """Write new values into the tensor's own memory, in parts: the temporaries of a large one would not fit."""
     target = _non_overlapping_view(tensor)
     if target is None or target.numel() <= 1:
         return
     generator = torch.Generator(tensor.device).manual_seed(seed % (1 << 63))
     if tensor.dtype.is_floating_point:
         if _is_redrawable(target):
-            target.copy_(
-                _scale_to_range_end(_fit_to_domain(sampler(tuple(target.shape), generator), target), target, range_end)
-            )
-    elif not tensor.is_complex() and target.dim() and not _is_ascending(target):
+            domain = Domain.of(target)
+            factor = _range_end_factor(target, range_end)
+            for part in parts_of(target):
+                part.copy_(domain.fit(sampler(tuple(part.shape), generator), part).to(part.dtype) * factor)
+    elif not tensor.is_complex() and target.dim() and not is_ascending(target):
         order = torch.randperm(target.shape[0], generator=generator, device=tensor.device)
         target.copy_(target[order])
 
 
-def _scale_to_range_end(fitted: Tensor, example: Tensor, range_end: int) -> Tensor:
-    """Scale to halfway to an end of the dtype's range, where squares leave the range. Bounded values stay within
-    bounds."""
+def _range_end_factor(example: Tensor, range_end: int) -> float:
+    """The power of two that scales to halfway to an end of the dtype's range, where squares leave the range; 1 for
+    bounded values, which stay within bounds."""
     largest = max_abs(example) if range_end else 0.0
     if largest <= 1:
-        return fitted
+        return 1.0
     half = math.frexp(torch.finfo(example.dtype).max)[1] // 2
-    return fitted.to(example.dtype) * 2.0 ** (range_end * half - math.frexp(largest)[1])
+    return 2.0 ** (range_end * half - math.frexp(largest)[1])
 
 
 def _non_overlapping_view(tensor: Tensor) -> Tensor | None:
@@ -273,34 +275,6 @@ def _is_redrawable(example: Tensor) -> bool:
         return False
     low, high = example.aminmax()
     return not bool(((example == low) | (example == high)).all())
-
-
-def _fit_to_domain(values: Tensor, example: Tensor) -> Tensor:
-    """Fit redrawn values to the example's domain: scale, sign, bounds, zeros, order, rows that sum to one.
-
-    Values are scaled by powers of two only, which keeps their low bits.
-    """
-    example = example.float()
-    low, high = example.aminmax()
-    rms, largest = example.square().mean().sqrt(), torch.maximum(low.abs(), high.abs())
-    fitted = values * torch.exp2(torch.log2(rms).round())
-    if bool(low >= 0) or bool(high <= 0):
-        fitted = torch.copysign(fitted, high + low)
-    if bool((largest <= 1) & (largest > 0.9)):
-        fitted = fitted / torch.exp2(torch.log2(fitted.abs().max()).ceil()).clamp_min(1.0)
-    fitted = torch.where(fitted == 0, rms, fitted) if bool(low > 0) else fitted
-    fitted = torch.where(example == 0, 0.0, fitted)
-    if example.dim() and example.shape[-1] > 1:
-        if bool(low >= 0) and torch.allclose(example.sum(-1), torch.ones(()).to(example), atol=1e-2, rtol=0):
-            fitted = fitted / fitted.sum(-1, keepdim=True)
-        if _is_ascending(example):
-            fitted = fitted.sort(-1).values
-    return fitted
-
-
-def _is_ascending(example: Tensor) -> bool:
-    """Never decreasing along the last dimension: offsets, positions and boundaries."""
-    return example.shape[-1] > 2 and bool((example[..., 1:] >= example[..., :-1]).all())
 
 
 AS_GIVEN = DISTRIBUTIONS[0]
