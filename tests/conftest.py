@@ -21,6 +21,7 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
+from measured_memory import keep_measured_memory
 from next_steps import can_run
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -63,6 +64,7 @@ def private_cache(tmp_path_factory):
         link_compiled(cache)
     os.environ["KERNELWRIGHT_CACHE"] = str(cache)
     os.environ |= {"TRITON_CACHE_DIR": str(cache / "triton"), "TORCHINDUCTOR_CACHE_DIR": str(cache / "inductor")}
+    keep_measured_memory()
 
 
 def link_compiled(cache):

@@ -31,12 +31,6 @@ def commands(page: str) -> list[tuple[str, str]]:
     return found
 
 
-def run(line: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    environment = os.environ | {"PYTHONPATH": str(ROOT / "src"), "COLUMNS": "80"}
-    arguments = [sys.executable, "-m", "kernelwright", *shlex.split(line)[1:]]
-    return subprocess.run(arguments, cwd=folder, env=environment, capture_output=True, text=True, timeout=400)
-
-
 @pytest.fixture
 def folder(tmp_path):
     """An empty folder with the examples, and with the files that the quickstart has its reader write."""
@@ -50,15 +44,15 @@ def folder(tmp_path):
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("page", ["README.md", "docs/quickstart.md"])
-def test_every_command_runs_and_has_the_result_that_the_page_shows(page, folder):
+def test_every_command_runs_and_has_the_result_that_the_page_shows(page, folder, kw):
     assert commands(page)
     for line, output in commands(page):
-        done = run(line, folder)
+        done = kw(*shlex.split(line)[1:], cwd=folder, COLUMNS="80")
         shown = RESULT.findall(output)
         code = 1 if any(one.startswith("rejected") for one in shown) else 0
-        assert done.returncode == code, f"{line}\n{done.stdout}{done.stderr}"
+        assert done.code == code, f"{line}\n{done.out}{done.err}"
         for one in shown:
-            assert one in done.stdout, f"{line}\n{done.stdout}"
+            assert one in done.out, f"{line}\n{done.out}"
 
 
 @pytest.mark.slow

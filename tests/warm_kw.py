@@ -13,9 +13,11 @@ import traceback
 
 def main():
     import torch._dynamo  # noqa: F401
+    from measured_memory import keep_measured_memory
 
     from kernelwright.cli import app
 
+    keep_measured_memory()
     save_coverage_of_answers()
     gc.freeze()
     for line in sys.stdin:

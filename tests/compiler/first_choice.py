@@ -80,8 +80,10 @@ class KernelsFirst(ProgramSelector):
         return [Variant(OWN_KERNELS, layer), EAGER] if layer else [EAGER], None
 
 
-def replace_slow_steps(monkeypatch, pipeline):
-    """`optimize_file` without diagnosis, tuning and stopwatch: kernels, where there are any."""
+def replace_slow_steps(monkeypatch, pipeline, fork_server):
+    """`optimize_file` without diagnosis, tuning and stopwatch, and with a running fork server: kernels, where there are
+    any."""
+    monkeypatch.setattr(pipeline, "ForkServer", lambda preload: nullcontext(fork_server))
     monkeypatch.setattr(pipeline, "why_with_work", lambda *_: (None, None))
     monkeypatch.setattr(pipeline, "refresh_memory", lambda machine, limit_s: machine)
     monkeypatch.setattr(pipeline, "CompilePool", lambda capability: nullcontext())

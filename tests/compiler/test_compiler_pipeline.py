@@ -498,8 +498,8 @@ def test_a_large_tensor_from_outside_is_refused(tmp_path):
 
 
 @pytest.fixture
-def swift(monkeypatch):
-    replace_slow_steps(monkeypatch, program)
+def swift(monkeypatch, fork_server):
+    replace_slow_steps(monkeypatch, program, fork_server)
     return monkeypatch
 
 

@@ -182,6 +182,6 @@ def test_the_budget_is_that_of_the_command_line(given, total_s, monkeypatch):
         return problem.program
 
     monkeypatch.setattr(in_memory, "optimize_problem", optimize)
-    monkeypatch.setattr(in_memory, "refresh_memory", lambda machine: machine)
+    monkeypatch.setattr(in_memory, "machine_here", lambda device: FirstChoice.machine)
     kernelwright.optimize(lambda x: x + 1, X, **given)
     assert budgets == [total_s]

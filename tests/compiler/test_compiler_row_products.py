@@ -23,7 +23,8 @@ from kernelwright.compiler.planning import plan_program
 from kernelwright.compiler.regions.nodes import ROW_PRODUCT
 from kernelwright.compiler.regions.partition import plan_regions
 from kernelwright.compiler.regions.region import Reduction
-from kernelwright.compiler.triton.configs import MIN_PROGRAMS, generate_configs
+from kernelwright.compiler.triton.configs import generate_configs
+from kernelwright.compiler.triton.target import HOPPER
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -246,9 +247,9 @@ def test_rows_of_a_matrix_share_the_row_that_multiplies_them():
     with capturing_for("cuda"):
         args = (torch.empty(1, 2048, device="meta").half(), torch.empty(8192, 2048, device="meta").half())
         ((region, _),), _ = plan_regions(capture(lambda x, w: F.linear(x, w) * 2, args, {}).graph)
-    configs = generate_configs(region)
+    configs = generate_configs(region, HOPPER)
     assert any(config.BLOCK_M == 8 and config.BLOCK_N == 2048 for config in configs)
-    assert all(-(-8192 // config.BLOCK_M) >= MIN_PROGRAMS for config in configs)
+    assert all(HOPPER.min_programs <= -(-8192 // config.BLOCK_M) for config in configs)
 
 
 def test_weights_are_read_in_vectors_of_16_bytes():

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 import kernelwright
+from kernelwright import machines
 from kernelwright.core import progress
 from kernelwright.core.machine import MemoryLevel
 from kernelwright.machines import cpu, probes, refresh_memory
@@ -131,10 +132,13 @@ def test_a_product_that_this_build_lacks_is_left_out_with_a_note(made_up_clock, 
     assert "no int8 matmul in this build: no int8 here" in here.notes
 
 
-def test_refreshing_replaces_main_memory_only(made_up_clock):
+def test_refreshing_replaces_main_memory_only(made_up_clock, monkeypatch):
     here = cpu.measure_cpu()
+    monkeypatch.delitem(machines._MEASURED_AT_S, "cpu")
+    real, measured = cpu.measure_dram, []
+    monkeypatch.setattr(cpu, "measure_dram", lambda *given, **named: measured.append(1) or real(*given, **named))
     again = refresh_memory(here)
-    assert again.levels[:-1] == here.levels[:-1] and again.levels[-1].name == "DRAM"
+    assert measured and again.levels[:-1] == here.levels[:-1] and again.levels[-1].name == "DRAM"
     assert again.matrix_tflop_s == here.matrix_tflop_s
     spec = kernelwright.machine(spec="a100")
     assert refresh_memory(spec) is spec

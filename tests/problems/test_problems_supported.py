@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from kernelwright.core.errors import ProblemError
-from kernelwright.core.pytree import register_dataclasses, tensor_leaves
+from kernelwright.core.pytree import register_types, tensor_leaves
 from kernelwright.problems import Problem
 from kernelwright.problems.supported import require_supported
 
@@ -71,6 +71,6 @@ def test_an_object_that_is_no_module_is_refused():
 
 def test_the_tensors_of_a_dataclass_are_found_once_it_is_registered():
     assert "Pair, whose tensors are not found" in refuse(work, Pair(torch.ones(3)))
-    register_dataclasses(SimpleNamespace(Pair=Pair, Plain=Plain, other=3))
+    register_types([Pair, Plain, 3])
     assert len(tensor_leaves([Pair(torch.ones(3)), Pair(torch.ones(3), torch.ones(2))])) == 3
     require_supported(Problem.from_callable(work, torch.ones(3)), ([Pair(torch.ones(3))], {}))

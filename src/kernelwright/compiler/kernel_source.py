@@ -13,13 +13,12 @@ from typing import Any, NamedTuple
 
 from kernelwright.compiler.cpp.prelude import select_prelude
 from kernelwright.compiler.cpp.printer import print_cpp
-from kernelwright.compiler.library.attention import print_attention
 from kernelwright.compiler.regions.axes import Unsupported
-from kernelwright.compiler.regions.call import CallRegion
 from kernelwright.compiler.regions.contraction import AnyRegion
 from kernelwright.compiler.regions.region import Region, Store
 from kernelwright.compiler.triton.generators import print_region
 from kernelwright.compiler.triton.launcher_template import LAUNCHER_TEMPLATE
+from kernelwright.compiler.triton.triton_source import TritonSource
 from kernelwright.core.cache import cache_dir, digest, write_atomic
 from kernelwright.toolchain.cpp import FLAGS
 
@@ -112,15 +111,11 @@ def emit_triton(kernels: Sequence[RegionKernel]) -> str:
     Raises:
         Unsupported: a step is not supported by the Triton backend.
     """
-    calls = [print_attention(one.region, one.config) for one in kernels if isinstance(one.region, CallRegion)]
-    kernels = [kernel for kernel in kernels if not isinstance(kernel.region, CallRegion)]
     printed = [print_region(kernel.region, kernel.config) for kernel in kernels]
     helpers = dict.fromkeys(helper for one in printed for helper in one.helpers)
-    functions = [
-        "\n\n".join([one.kernels, one.launcher, _emit_triton_function(kernel, one.launcher_name)])
-        for one, kernel in zip(printed, kernels, strict=True)
-    ]
-    return "\n\n".join([*([LAUNCHER_TEMPLATE] if kernels else []), *helpers, *functions, *calls])
+    functions = [_emit_triton_function(kernel, one) for kernel, one in zip(kernels, printed, strict=True)]
+    launches = any(one.kernel_names for one in printed)
+    return "\n\n".join([*([LAUNCHER_TEMPLATE] if launches else []), *helpers, *functions])
 
 
 def emit_torch_compile(kernel: RegionKernel) -> str:
@@ -134,11 +129,15 @@ def emit_torch_compile(kernel: RegionKernel) -> str:
     return f"{imports}\n{kernel.torch_source}\n\n\n{name} = torch.compile({name}_plain, dynamic=False)\n".lstrip()
 
 
-def _emit_triton_function(kernel: RegionKernel, launch: str) -> str:
+def _emit_triton_function(kernel: RegionKernel, printed: TritonSource) -> str:
+    """The kernels of a region, their launcher, and the function that allocates what they write."""
+    if not printed.launcher_name:
+        return printed.launcher
     inputs, outputs = kernel.region.reads, kernel.region.writes
     allocations = _allocate_outputs(kernel, "cuda")
-    call = wrap_call(f"{launch}({', '.join([*inputs, *outputs])})")
-    return emit_function(kernel.region, inputs, [*allocations, call, emit_return(outputs)])
+    call = wrap_call(f"{printed.launcher_name}({', '.join([*inputs, *outputs])})")
+    function = emit_function(kernel.region, inputs, [*allocations, call, emit_return(outputs)])
+    return "\n\n".join([printed.kernels, printed.launcher, function])
 
 
 def _emit_cpp_function(kernel: RegionKernel) -> str:

@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 import torch
 from torch.utils import _pytree as pytree
 
+from kernelwright.core.pytree import register_types
 from kernelwright.verification.transport.tensor_codec import PLAIN_TYPES
 
 
 def register_result_types(result: Any) -> None:
-    """Register the dataclasses and named tuples in a result with torch's pytree, if they are not, for good: capture and
-    generated code take results apart and put them together."""
+    """Register the dataclasses and named tuples in a result with torch's pytree, also those in other dataclasses."""
     known: set[type] = set()
     while found := _list_types(result) - known:
         known |= found
-        for cls in found:
-            name = f"{cls.__module__}.{cls.__qualname__}@{id(cls):x}"  # a class that is defined anew is another one
-            if dataclasses.is_dataclass(cls) and cls not in pytree.SUPPORTED_NODES:
-                pytree.register_dataclass(cls, serialized_type_name=name)
-            elif pytree.is_namedtuple_class(cls) and cls not in pytree.SUPPORTED_SERIALIZED_TYPES:
-                pytree._register_namedtuple(cls, serialized_type_name=name)
+        register_types(found)
 
 
 def find_incomparable(result: Any) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import dataclasses
-from types import ModuleType
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -17,13 +17,17 @@ def tensor_leaves(tree: Any) -> list[torch.Tensor]:
     return [leaf for leaf in pytree.tree_leaves(tree) if isinstance(leaf, torch.Tensor)]
 
 
-def register_dataclasses(module: ModuleType) -> None:
-    """Make the dataclasses among a module's globals nodes of trees, so that the tensors in them are found."""
-    for value in list(vars(module).values()):
-        if isinstance(value, type) and dataclasses.is_dataclass(value) and value not in pytree.SUPPORTED_NODES:
-            name = f"{value.__module__}.{value.__qualname__}"  # torch.export requires one
-            with contextlib.suppress(ValueError):  # fields that the constructor does not take: it stays a leaf
-                pytree.register_dataclass(value, serialized_type_name=name)
+def register_types(values: Iterable[Any]) -> None:
+    """Make the dataclasses and named tuples among values nodes of trees, for good: the tensors in them are found, and
+    torch.export and generated code take them apart and put them together."""
+    for cls in [value for value in values if isinstance(value, type)]:
+        # torch.export requires a name; a class that is defined anew is another one
+        name = f"{cls.__module__}.{cls.__qualname__}@{id(cls):x}"
+        if dataclasses.is_dataclass(cls) and cls not in pytree.SUPPORTED_NODES:
+            with contextlib.suppress(ValueError):  # an opaque object of torch.library's: it stays a leaf
+                pytree.register_dataclass(cls, serialized_type_name=name)
+        elif pytree.is_namedtuple_class(cls) and cls not in pytree.SUPPORTED_SERIALIZED_TYPES:
+            pytree._register_namedtuple(cls, serialized_type_name=name)
 
 
 def clone_inputs(inputs: Any) -> Any:

@@ -18,7 +18,7 @@ import torch
 from torch.nn.parameter import is_lazy
 
 from kernelwright.core.errors import ProblemError
-from kernelwright.core.pytree import register_dataclasses
+from kernelwright.core.pytree import register_types
 from kernelwright.problems.candidate_loaders import find_loader
 from kernelwright.problems.importing import (
     defined_callables,
@@ -49,7 +49,7 @@ def load_problem(target: str) -> Problem:
     """
     location, name = split_target(target)
     module, path = _import_target(location, name)
-    register_dataclasses(module)
+    register_types(vars(module).values())
     target_object = _find_program(module, location, name)
     file = path or _file_of(module)
     program, init = _construct(target_object, module, file)

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from kernelwright.core.errors import CandidateError, SignatureError
-from kernelwright.core.pytree import register_dataclasses
+from kernelwright.core.pytree import register_types
 from kernelwright.problems.importing import defined_callables, get_attribute, import_file, join_names, reraise_as
 from kernelwright.problems.problem import MODEL_SEED, Candidate, Problem, temporary_seed
 from kernelwright.problems.signature import check_call, get_signature
@@ -47,7 +47,7 @@ class PythonLoader:
     def load(self, path: Path, name: str, problem: Problem, device: str) -> Candidate:
         """Import the file and construct its program; see `SourceLoader.load`."""
         module = import_file(path, CandidateError)
-        register_dataclasses(module)
+        register_types(vars(module).values())
         target = self._find_candidate(module, path, name, problem)
         program = build_program(target, path, problem, device)
         return Candidate(path.stem + (f":{name}" if name else ""), program, str(path), "python")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from kernelwright.compiler.regions.axes import Unsupported
 from kernelwright.compiler.regions.call import CallRegion
 from kernelwright.compiler.triton.source_lines import wrap_line
+from kernelwright.compiler.triton.triton_source import TritonSource
 from kernelwright.core.record import Record
 
 ATTENTION = "scaled_dot_product_attention"
@@ -39,7 +40,7 @@ def generate_attention_configs(region: CallRegion) -> list[AttentionConfig]:
     return [AttentionConfig(backend=name) for name in names]
 
 
-def print_attention(region: CallRegion, config: AttentionConfig) -> str:
+def print_attention(region: CallRegion, config: AttentionConfig) -> TritonSource:
     """Generate the function of a call with one backend.
 
     Raises:
@@ -58,7 +59,8 @@ def print_attention(region: CallRegion, config: AttentionConfig) -> str:
     doc = f'"""{ATTENTION} with the {config.backend} backend."""'
     lines = [doc, *lines, f"results = {expression}", "return results[0]"]
     body = [wrapped for line in lines for wrapped in wrap_line(line)]
-    return "\n".join([f"def {region.name}({', '.join(region.reads)}):", *(f"    {line}" for line in body)]) + "\n"
+    head = f"def {region.name}({', '.join(region.reads)}):"
+    return TritonSource(launcher="\n".join([head, *(f"    {line}" for line in body)]) + "\n")
 
 
 def _float_mask(mask: str, region: CallRegion) -> list[str]:

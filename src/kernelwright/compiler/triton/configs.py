@@ -9,14 +9,11 @@ import msgspec
 from kernelwright.compiler.regions.region import Region, Scan
 from kernelwright.compiler.triton.passes import TilePasses
 from kernelwright.compiler.triton.reduction_grouping import partials_fit_32_bits
+from kernelwright.compiler.triton.target import Target, current_target
 from kernelwright.compiler.triton.tile import VECTOR_BYTES, Tile, TritonConfig, contiguous_axes, is_row_contiguous
 from kernelwright.core.units import DTYPE_BYTES
 
 MAX_CONFIGS = 14
-HALF_TILE_ELEMENTS, MAX_TILE_ELEMENTS = 16384, 32768
-"""Elements of a tile in registers: 32 of float32 for each of 1024 threads."""
-MIN_PROGRAMS = 2 * 132
-"""Fewer programs leave an H200, with 132 multiprocessors, without enough loads in flight."""
 LONG_ROW_ELEMENTS = 4096
 """From this length on, a row is worth a pipelined loop, or two rows per tile in many warps."""
 MIN_SPLIT_ELEMENTS, SINGLE_STEP_ELEMENTS = 1024, 8192
@@ -27,9 +24,9 @@ FINE_SPLIT_ELEMENTS, MAX_FINE_SPLITS = 65536, 32768
 DEEP_PIPELINE_TILES = ((512, 4, 8, 4), (128, 4, 2, 4), (128, 128, 8, 1), (64, 64, 4, 1))
 """(BLOCK_M, BLOCK_N, warps, stages) for rows that are adjacent in memory, with many loads in flight: four loop
 iterations, or 64 and 32 elements per thread."""
-SPLIT_COLUMN_TILES, COMBINED_COLUMN_TILES = ((64, 8, 2, 4, 1320),), ((128, 16, 8, 3, 528), (128, 8, 4, 4, 528))
-"""(BLOCK_M, BLOCK_N, warps, stages, programs) for split rows that are adjacent in memory; rows that need several passes
-are combined by a separate kernel."""
+SPLIT_COLUMN_TILES, COMBINED_COLUMN_TILES = ((64, 8, 2, 4, 10),), ((128, 16, 8, 3, 4), (128, 8, 4, 4, 4))
+"""(BLOCK_M, BLOCK_N, warps, stages, programs for each multiprocessor) for split rows that are adjacent in memory; rows
+that need several passes are combined by a separate kernel."""
 GRID_SYNC_TILES = (
     (65536, 8192, 16, 4),
     (32768, 4096, 8, 8),
@@ -42,25 +39,19 @@ REGISTER_TILES = ((8192, 16, 4), (4096, 8, 4), (8192, 32, 8), (4096, 8, 8))
 REGISTER_TILES_HALF_ROW = ((32768, 32, 1), (16384, 32, 2))
 REGISTER_TILES_WHOLE_ROW = ((2048, 8, 16), (1024, 4, 32))
 """(BLOCK_N, warps, register tiles) for long rows; for rows of which half is register-resident, in all registers of a
-multiprocessor, which leaves none for accumulators per lane; and for rows of more than `HALF_TILE_ELEMENTS` elements
-that a tile could hold. Register tiles are loaded before the loop, which therefore needs no loads in flight."""
-MAX_SYNCED_SPLITS = 32
-"""Splits of a row with grid sync: with a multiprocessor for each, four streams of an H100's 132 can run at once. Four
-times as many would gain a group norm 5 % of a copy, rows of 4 million elements 13 %."""
-MAX_GRID_SYNC_ELEMENTS = 2**21
-"""A longer row, in `MAX_SYNCED_SPLITS` splits, has left the L2 of 50 MB when it is reloaded."""
-
-
+multiprocessor, which leaves none for accumulators per lane; and for rows that only the largest tile could hold.
+Register tiles are loaded before the loop, which therefore needs no loads in flight."""
 SHARED_ROW_TILES = ((4, 64), (2, 32), (8, 64), (4, 32))
 """(BLOCK_M, elements per thread) of tiles of whole rows that are multiplied by the same row, as in a product with one
 row of activations: several rows in few warps read the shared one, which is as long, once, with 4 or 8 loads of 16 bytes
 in flight for each thread."""
 
 
-def generate_configs(region: Region) -> list[TritonConfig]:
-    """The configs of a region, at most `MAX_CONFIGS`."""
+def generate_configs(region: Region, target: Target | None = None) -> list[TritonConfig]:
+    """The configs of a region, at most `MAX_CONFIGS`; by default for the GPU that is here."""
+    target = target or current_target()
     if region.row:
-        configs = _row_configs(region) if is_row_contiguous(region) else _column_configs(region)
+        configs = _row_configs(region, target) if is_row_contiguous(region) else _column_configs(region, target)
     elif len(contiguous_axes(region)) > 1:
         configs = [
             _make_config(block_m, block_n)
@@ -68,13 +59,13 @@ def generate_configs(region: Region) -> list[TritonConfig]:
         ]
         configs.append(TritonConfig(BLOCK_M=1024, BLOCK_N=1, num_warps=4))
     else:
-        configs = _flat_configs(region)
+        configs = _flat_configs(region, target)
     if any(isinstance(step, Scan) for step in region.steps):
         configs = [config for config in configs if config.num_splits == 1 and not config.register_tiles]
     return list(dict.fromkeys(configs))[:MAX_CONFIGS]
 
 
-def _flat_configs(region: Region) -> list[TritonConfig]:
+def _flat_configs(region: Region, target: Target) -> list[TritonConfig]:
     max_size = max(_next_power_of_2(region.num_rows), 1)
     sizes = ((1024, 4), (512, 4), (2048, 8), (1024, 2), (512, 1), (2048, 4), (1024, 8), (256, 2), (8192, 8))
     sizes += ((128, 1), (1024, 1))  # 2 % faster than the others where loads and stores are unaligned
@@ -82,19 +73,19 @@ def _flat_configs(region: Region) -> list[TritonConfig]:
         TritonConfig(BLOCK_M=min(size, max_size), BLOCK_N=1, num_warps=max(1, min(warps, min(size, max_size) // 128)))
         for size, warps in sizes
     ]
-    return sorted(configs, key=lambda config: -(-region.num_rows // config.BLOCK_M) < MIN_PROGRAMS)
+    return sorted(configs, key=lambda config: -(-region.num_rows // config.BLOCK_M) < target.min_programs)
 
 
-def _row_configs(region: Region) -> list[TritonConfig]:
+def _row_configs(region: Region, target: Target) -> list[TritonConfig]:
     """Configs for rows along which memory is contiguous."""
     width = _next_power_of_2(region.row_size)
     max_rows = _next_power_of_2(region.num_rows)
     single_tile = []
-    if width <= MAX_TILE_ELEMENTS:
+    if width <= target.max_tile_elements:
         for elements in (2048, 4096, 1024, 8192):
             single_tile.append(_make_config(max(1, min(elements // width, max_rows)), width))
         single_tile += _vary_num_warps(single_tile[0], (2, 0.5, 0.25)) + _vary_num_warps(single_tile[2], (0.5,))
-        single_tile[3:3] = _shared_row_configs(region, width)
+        single_tile[3:3] = _shared_row_configs(region, width, target)
         if _has_unaligned_rows(region):  # where loads are by element, the instruction of an eviction hint may count
             single_tile += [
                 msgspec.structs.replace(config, evict_last=False) for config in (single_tile[0], single_tile[-1])
@@ -109,29 +100,29 @@ def _row_configs(region: Region) -> list[TritonConfig]:
     else:
         looped += [msgspec.structs.replace(config, num_stages=3) for config in looped[:1]]
     grid_sync = []
-    if HALF_TILE_ELEMENTS < region.row_size <= MAX_TILE_ELEMENTS and _needs_second_pass(region):
+    if target.max_tile_elements // 2 < region.row_size <= target.max_tile_elements and _needs_second_pass(region):
         looped[:0] = _register_tile_configs(REGISTER_TILES_WHOLE_ROW)
-    if region.row_size > MAX_TILE_ELEMENTS:
+    if region.row_size > target.max_tile_elements:
         # few rows in flight, so that what is reloaded is still in the L2; or many
         looped[:0] = [
             TritonConfig(BLOCK_M=1, BLOCK_N=block_n, num_warps=warps, num_stages=3)
             for block_n, warps in ((8192, 8), (16384, 16), (1024, 1))
         ]
         if _needs_second_pass(region):
-            grid_sync = _grid_sync_configs(region)
+            grid_sync = _grid_sync_configs(region, target)
             half_row = []
             if not _has_unaligned_rows(region):
                 half_row = _register_tile_configs(REGISTER_TILES_HALF_ROW, vector_accumulators=True)
             looped[:1] = [*half_row, *_register_tile_configs(REGISTER_TILES), *grid_sync]
-    split = _split_row_configs(region)
-    if region.num_rows < MIN_PROGRAMS // 2:
+    split = _split_row_configs(region, target)
+    if region.num_rows < target.multiprocessors:
         return [*split[:5], *grid_sync, *split[5:7], *single_tile, *looped]
     if region.row_size > LONG_ROW_ELEMENTS:
         return [*single_tile[:5], *looped, *split[:3], *single_tile[5:]]
     return [*single_tile, *looped, *split[:3]]
 
 
-def _shared_row_configs(region: Region, width: int) -> list[TritonConfig]:
+def _shared_row_configs(region: Region, width: int, target: Target) -> list[TritonConfig]:
     """Configs for many rows that read the same row; none where the rows share nothing, or too few programs are left."""
     row = {axis.name for axis in region.row}
     touched = [{axis for axis, stride in load.strides.items() if stride} for load in region.loads]
@@ -140,7 +131,7 @@ def _shared_row_configs(region: Region, width: int) -> list[TritonConfig]:
     return [
         TritonConfig(BLOCK_M=block_m, BLOCK_N=width, num_warps=block_m * width // (32 * elements))
         for block_m, elements in SHARED_ROW_TILES
-        if region.num_rows >= block_m * MIN_PROGRAMS and 1 <= block_m * width // (32 * elements) <= 16
+        if region.num_rows >= block_m * target.min_programs and 1 <= block_m * width // (32 * elements) <= 16
     ]
 
 
@@ -165,11 +156,11 @@ def _needs_second_pass(region: Region) -> bool:
     return TilePasses(region, tile, single_tile=False).last_pass > 0
 
 
-def _grid_sync_configs(region: Region) -> list[TritonConfig]:
+def _grid_sync_configs(region: Region, target: Target) -> list[TritonConfig]:
     """Configs with grid sync; none where there are too few programs or the partial results do not fit 32 bits."""
-    if not partials_fit_32_bits(region) or region.row_size > MAX_GRID_SYNC_ELEMENTS:
+    if not partials_fit_32_bits(region) or region.row_size > target.max_grid_sync_elements:
         return []
-    tiles = [(min(round(region.row_size / size), MAX_SYNCED_SPLITS), *tile) for size, *tile in GRID_SYNC_TILES]
+    tiles = [(min(round(region.row_size / size), target.max_synced_splits), *tile) for size, *tile in GRID_SYNC_TILES]
     return [
         TritonConfig(
             BLOCK_M=1,
@@ -180,11 +171,11 @@ def _grid_sync_configs(region: Region) -> list[TritonConfig]:
             register_tiles=register_tiles,
         )
         for num_splits, block_n, warps, register_tiles in tiles
-        if num_splits > 1 and region.num_rows * num_splits >= MIN_PROGRAMS
+        if num_splits > 1 and region.num_rows * num_splits >= target.min_programs
     ]
 
 
-def _split_row_configs(region: Region) -> list[TritonConfig]:
+def _split_row_configs(region: Region, target: Target) -> list[TritonConfig]:
     """Configs that split rows over programs, with at least two tiles per split."""
     tiles = ((2048, 4, 3), (1024, 4, 3), (2048, 8, 1), (8192, 8, 3))
     if _has_unaligned_rows(region):
@@ -192,7 +183,7 @@ def _split_row_configs(region: Region) -> list[TritonConfig]:
     many = [min(_next_power_of_2(region.row_size // elements), 1024) for elements in (2048, 4096)]
     configs = [
         TritonConfig(BLOCK_M=1, BLOCK_N=block_n, num_warps=warps, num_stages=stages, num_splits=num_splits)
-        for num_splits in dict.fromkeys([*many, *_split_counts(region, region.num_rows)])
+        for num_splits in dict.fromkeys([*many, *_split_counts(region, region.num_rows, target)])
         for block_n, warps, stages in tiles
         if num_splits > 1 and block_n * num_splits <= region.row_size
     ]
@@ -225,13 +216,13 @@ def _has_unaligned_rows(region: Region) -> bool:
     return any(size * stride % VECTOR_BYTES for size, stride in strides)
 
 
-def _column_configs(region: Region) -> list[TritonConfig]:
+def _column_configs(region: Region, target: Target) -> list[TritonConfig]:
     """Configs for rows that are adjacent in memory: a tile covers enough of them for whole cache lines."""
     max_rows, width = _next_power_of_2(region.num_rows), _next_power_of_2(region.row_size)
     block_ms = (max_rows, 32) if max_rows <= 128 else (32, 64, 128)
     single_tile = [
-        _make_config(block_m, width) for block_m in block_ms if block_m * width <= MAX_TILE_ELEMENTS // 2
-    ] or _narrow_column_configs(width, max_rows)
+        _make_config(block_m, width) for block_m in block_ms if block_m * width <= target.max_tile_elements // 2
+    ] or _narrow_column_configs(width, max_rows, target)
     looped = [
         _make_config(block_m, block_n) for block_m in block_ms for block_n in (32, 64, 16) if block_n < region.row_size
     ]
@@ -243,12 +234,12 @@ def _column_configs(region: Region) -> list[TritonConfig]:
         ]
     if region.row_size > LONG_ROW_ELEMENTS:
         looped.insert(1, TritonConfig(BLOCK_M=32, BLOCK_N=128, num_warps=2, num_stages=3))
-    if -(-region.num_rows // 32) >= MIN_PROGRAMS:
+    if -(-region.num_rows // 32) >= target.min_programs:
         return [*single_tile, *looped]
     split = [
         [
             msgspec.structs.replace(config, num_splits=num_splits)
-            for num_splits in _split_counts(region, -(-region.num_rows // config.BLOCK_M), config.BLOCK_M)
+            for num_splits in _split_counts(region, -(-region.num_rows // config.BLOCK_M), target, config.BLOCK_M)
         ]
         for config in looped
         if region.row_size >= config.BLOCK_N * 4
@@ -256,7 +247,7 @@ def _column_configs(region: Region) -> list[TritonConfig]:
     first = [configs[0] for configs in split if configs]
     return [
         *first[:1],
-        *_split_column_configs(region),
+        *_split_column_configs(region, target),
         *first[1:5],
         *single_tile,
         *looped[:2],
@@ -265,7 +256,7 @@ def _column_configs(region: Region) -> list[TritonConfig]:
     ]
 
 
-def _split_column_configs(region: Region) -> list[TritonConfig]:
+def _split_column_configs(region: Region, target: Target) -> list[TritonConfig]:
     """Configs that split columns so that there are enough programs."""
     needs_combine = _needs_second_pass(region)
     if needs_combine and not partials_fit_32_bits(region):
@@ -276,7 +267,7 @@ def _split_column_configs(region: Region) -> list[TritonConfig]:
             BLOCK_N=block_n,
             num_warps=warps,
             num_stages=stages,
-            num_splits=programs // -(-region.num_rows // block_m),
+            num_splits=programs * target.multiprocessors // -(-region.num_rows // block_m),
             combine_kernel=needs_combine,
         )
         for block_m, block_n, warps, stages, programs in (
@@ -286,17 +277,17 @@ def _split_column_configs(region: Region) -> list[TritonConfig]:
     return [one for one in configs if one.num_splits > 1 and one.BLOCK_N * one.num_splits <= region.row_size]
 
 
-def _narrow_column_configs(width: int, max_rows: int) -> list[TritonConfig]:
+def _narrow_column_configs(width: int, max_rows: int, target: Target) -> list[TritonConfig]:
     """Single tiles of a few long columns, which read short pieces of cache lines once: 77 us for 256 x 1199 x 80 on an
     H100, where two passes over wider tiles take 110 to 120 us and a copy 68 us."""
-    block_ms = [size for size in (16, 32, 8) if size <= max(max_rows, 8) and size * width <= 2 * MAX_TILE_ELEMENTS]
+    block_ms = [size for size in (16, 32, 8) if size <= max(max_rows, 8) and size * width <= target.registers]
     return [TritonConfig(BLOCK_M=block_m, BLOCK_N=width, num_warps=16) for block_m in block_ms]
 
 
-def _split_counts(region: Region, num_programs: int, block_m: int = 1) -> Iterable[int]:
+def _split_counts(region: Region, num_programs: int, target: Target, block_m: int = 1) -> Iterable[int]:
     """Numbers of splits of a row that give enough programs; `num_programs` without splits."""
     max_splits = region.row_size * block_m // MIN_SPLIT_ELEMENTS
-    wanted = (-(-MIN_PROGRAMS * times // 2 // num_programs) for times in (4, 2, 1, 8))
+    wanted = (-(-target.multiprocessors * times // num_programs) for times in (4, 2, 1, 8))
     return dict.fromkeys(
         _next_power_of_2(min(splits, max_splits, 1024)) for splits in wanted if min(splits, max_splits) > 1
     )

@@ -6,7 +6,9 @@ from collections.abc import Sequence, Set
 
 from kernelwright.compiler.regions.contraction import ContractionRegion, Filters, Windows
 from kernelwright.compiler.triton.operand_packing import PackedLayout, power_of_two
+from kernelwright.compiler.triton.target import Target, current_target
 from kernelwright.core.record import Record
+from kernelwright.core.units import DTYPE_BYTES
 
 DIRECT, SPLIT, PACKED = "direct", "split", "packed"
 MAX_DIRECT_CHANNELS = 32
@@ -36,8 +38,22 @@ class ContractionConfig(Record, frozen=True, kw_only=True):
     operands: str = DIRECT
 
 
-def generate_contraction_configs(region: ContractionRegion) -> list[ContractionConfig]:
-    """Return the configs that can run a contraction, most promising first."""
+def generate_contraction_configs(region: ContractionRegion, target: Target | None = None) -> list[ContractionConfig]:
+    """Return the configs that can run a contraction, most promising first; by default for the GPU that is here."""
+    shared_bytes = (target or current_target()).shared_bytes
+    return [one for one in _contraction_configs(region) if _pipeline_bytes(region, one) <= shared_bytes]
+
+
+def _pipeline_bytes(region: ContractionRegion, config: ContractionConfig) -> int:
+    """The least shared memory that the tiles of both operands take while a pipeline loads them."""
+    one = region.contraction
+    element_bytes = DTYPE_BYTES[one.left.dtype]
+    if config.operands == PACKED and one.tf32:  # as scaled FP16; two terms of FP16 are as large as FP32
+        element_bytes = DTYPE_BYTES["float16"]
+    return (config.num_stages - 1) * (config.BLOCK_M + config.BLOCK_N) * config.BLOCK_K * element_bytes
+
+
+def _contraction_configs(region: ContractionRegion) -> list[ContractionConfig]:
     one = region.contraction
     if isinstance(one.right, Windows):
         run = PackedLayout(windows=one.right, scaled=one.tf32).run

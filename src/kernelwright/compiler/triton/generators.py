@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from kernelwright.compiler.library.attention import generate_attention_configs
+from kernelwright.compiler.library.attention import generate_attention_configs, print_attention
 from kernelwright.compiler.regions.call import CallRegion
 from kernelwright.compiler.regions.contraction import AnyRegion, ContractionRegion
 from kernelwright.compiler.regions.region import Region
@@ -31,13 +31,12 @@ class Generator(NamedTuple):
 GENERATORS: dict[type, Generator] = {
     Region: Generator(generate_row_configs, print_triton),
     ContractionRegion: Generator(generate_contraction_configs, print_contraction),
+    CallRegion: Generator(generate_attention_configs, print_attention),
 }
 
 
 def generate_configs(region: AnyRegion) -> Sequence[Any]:
     """Return the configs that can run a region, most promising first; for a call, implementations of torch's."""
-    if isinstance(region, CallRegion):
-        return generate_attention_configs(region)
     return GENERATORS[type(region)].generate_configs(region)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from kernelwright.core.record import Record
 
 
@@ -10,7 +12,8 @@ class TritonSource(Record, frozen=True, kw_only=True):
     `from triton.language.extra import libdevice` and `from triton.runtime import driver`.
 
     Attributes:
-        launcher_name: name of the function that launches the kernels.
+        launcher_name: name of the function that launches the kernels; empty where `launcher` is the function of the
+            region itself, which returns new tensors.
         helpers: device functions that the kernels call; a file with several regions holds each once.
         kernels: the `@triton.jit` functions, in launch order.
         kernel_names: their names.
@@ -18,11 +21,11 @@ class TritonSource(Record, frozen=True, kw_only=True):
         launcher: the Python function `launch_NAME(inputs..., outputs...)`.
     """
 
-    launcher_name: str
-    helpers: tuple[str, ...]
-    kernels: str
-    kernel_names: tuple[str, ...]
-    scratch: dict[str, str]
+    launcher_name: str = ""
+    helpers: tuple[str, ...] = ()
+    kernels: str = ""
+    kernel_names: tuple[str, ...] = ()
+    scratch: dict[str, str] = msgspec.field(default_factory=dict)
     launcher: str
 
     @property
