@@ -83,7 +83,7 @@ class KernelsFirst(ProgramSelector):
 def replace_slow_steps(monkeypatch, pipeline, fork_server):
     """`optimize_file` without diagnosis, tuning and stopwatch, and with a running fork server: kernels, where there are
     any."""
-    monkeypatch.setattr(pipeline, "ForkServer", lambda preload: nullcontext(fork_server))
+    monkeypatch.setattr(pipeline, "ForkServer", lambda *_: nullcontext(fork_server))
     monkeypatch.setattr(pipeline, "why_with_work", lambda *_: (None, None))
     monkeypatch.setattr(pipeline, "refresh_memory", lambda machine, limit_s: machine)
     monkeypatch.setattr(pipeline, "CompilePool", lambda capability: nullcontext())
