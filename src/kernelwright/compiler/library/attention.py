@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from kernelwright.compiler.regions.axes import Unsupported
 from kernelwright.compiler.regions.call import CallRegion
+from kernelwright.compiler.triton.attention import AttentionTiles, generate_attention_tiles, print_split_attention
 from kernelwright.compiler.triton.source_lines import wrap_line
 from kernelwright.compiler.triton.triton_source import TritonSource
 from kernelwright.core.record import Record
@@ -32,16 +33,17 @@ class AttentionConfig(Record, frozen=True, kw_only=True):
     backend: str
 
 
-def generate_attention_configs(region: CallRegion) -> list[AttentionConfig]:
-    """Return the backends that may support a call: flash attention has no mask and no FP32, cuDNN no FP32."""
+def generate_attention_configs(region: CallRegion) -> list[AttentionConfig | AttentionTiles]:
+    """Return the backends that may support a call, and tiles of a kernel of our own for FP32: flash attention has no
+    mask and no FP32, cuDNN no FP32."""
     half = region.output.dtype in ("float16", "bfloat16")
     masked = "attn_mask" in region.tensors
     names = ["cudnn"] * half + ["flash"] * (half and not masked) + ["efficient"]
-    return [AttentionConfig(backend=name) for name in names]
+    return [*generate_attention_tiles(region), *(AttentionConfig(backend=name) for name in names)]
 
 
-def print_attention(region: CallRegion, config: AttentionConfig) -> TritonSource:
-    """Generate the function of a call with one backend.
+def print_attention(region: CallRegion, config: AttentionConfig | AttentionTiles) -> TritonSource:
+    """Generate the function of a call with one backend, or the kernels of one tile.
 
     Raises:
         Unsupported: the call has dropout, or groups of query heads.
@@ -50,6 +52,8 @@ def print_attention(region: CallRegion, config: AttentionConfig) -> TritonSource
     arguments |= region.literals
     if float(arguments.pop("dropout_p")) or arguments.pop("enable_gqa") == "True":
         raise Unsupported("attention with dropout or groups of query heads")
+    if isinstance(config, AttentionTiles):
+        return print_split_attention(region, arguments, config)
     arguments |= {parameter: name for parameter, (name, _) in region.tensors.items()}
     lines = []
     if "attn_mask" in region.tensors:

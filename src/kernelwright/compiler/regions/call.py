@@ -26,6 +26,7 @@ class CallRegion(Record, frozen=True, kw_only=True, dict=True):
     Attributes:
         tensors: name and dtype of each tensor argument by its parameter.
         shapes: of the tensors, by parameter.
+        strides: of the tensors, by parameter, in elements.
         literals: the other arguments by parameter, as Python source.
     """
 
@@ -33,6 +34,7 @@ class CallRegion(Record, frozen=True, kw_only=True, dict=True):
     operator: str
     tensors: dict[str, tuple[str, str]]
     shapes: dict[str, tuple[int, ...]]
+    strides: dict[str, tuple[int, ...]]
     literals: dict[str, str]
     output: Store
 
@@ -134,6 +136,7 @@ def call_region(name: str, node: fx.Node) -> CallRegion:
         operator=op_name(node.target),
         tensors={parameter: (one.name, dtype_of(one)) for parameter, one in tensors.items()},
         shapes={parameter: shape_of(one) for parameter, one in tensors.items()},
+        strides={parameter: tuple(map(int, one.meta["val"].stride())) for parameter, one in tensors.items()},
         literals={parameter: repr(one) for parameter, one in literals.items()},
         output=store,
     )

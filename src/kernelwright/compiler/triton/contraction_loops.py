@@ -7,12 +7,12 @@ from math import prod
 
 from kernelwright.compiler.regions.contraction import Filters, Matrix, Windows
 from kernelwright.compiler.triton.contraction_tiles import Tile
+from kernelwright.compiler.triton.kernel import indented
 from kernelwright.compiler.triton.operand_packing import (
     INT32_ELEMENTS,
     PackedFilters,
     PackedImages,
     SplitMatrix,
-    indented,
     select,
     weight_expr,
 )

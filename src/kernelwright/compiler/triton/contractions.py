@@ -19,18 +19,16 @@ from kernelwright.compiler.triton.contraction_configs import DIRECT, PACKED, SPL
 from kernelwright.compiler.triton.contraction_epilogues import emit_epilogue
 from kernelwright.compiler.triton.contraction_loops import emit_direct_loop, emit_packed_loop, emit_split_loop
 from kernelwright.compiler.triton.contraction_tiles import Tile
+from kernelwright.compiler.triton.kernel import Kernel, indented, print_kernel, print_launcher
 from kernelwright.compiler.triton.op_templates import select_helpers
 from kernelwright.compiler.triton.operand_packing import (
-    Kernel,
     PackedFilters,
     PackedImages,
     PackedLayout,
     SplitMatrix,
-    indented,
-    print_kernel,
     round_up,
 )
-from kernelwright.compiler.triton.source_lines import remove_dead_lines, wrap_line
+from kernelwright.compiler.triton.source_lines import remove_dead_lines
 from kernelwright.compiler.triton.triton_source import TritonSource
 
 EXACT_TILE, EXACT_BLOCK_K = 64, 32
@@ -66,21 +64,8 @@ class _Printer:
             kernels=source,
             kernel_names=tuple(one.name for one in kernels),
             scratch={buffer: dtype for buffer, (_, dtype) in self.scratch.items()},
-            launcher=self._launcher(kernels),
+            launcher=print_launcher(self.region, kernels, self.scratch),
         )
-
-    def _launcher(self, kernels: list[Kernel]) -> str:
-        """The function that allocates the scratch memory and launches the kernels."""
-        name, inputs, outputs = self.region.name, self.region.reads, self.region.writes
-        lines = [
-            f"launch_{one.name} = make_launcher({one.name}, {one.num_programs}, {one.num_warps})" for one in kernels
-        ]
-        lines += ["", "", f"def launch_{name}({', '.join([*inputs, *outputs])}):"]
-        lines.append(f'    """Computes {", ".join(outputs)} from {", ".join(inputs)}."""')
-        for buffer, (size, dtype) in self.scratch.items():
-            lines.append(f"    {buffer} = empty_on_device_of({inputs[0]}, ({size},), (1,), torch.{dtype})")
-        lines += [f"    launch_{one.name}({', '.join(one.tensors)})" for one in kernels]
-        return "\n".join(wrapped for line in lines for wrapped in wrap_line(line)) + "\n"
 
     # ---- operands in memory of their own
 

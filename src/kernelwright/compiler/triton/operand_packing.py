@@ -11,15 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
-from typing import NamedTuple
 
 from kernelwright.compiler.regions.contraction import Filters, Matrix, Windows
+from kernelwright.compiler.triton.kernel import Kernel, indented, print_kernel
 from kernelwright.compiler.triton.op_templates import TRITON_TYPES
-from kernelwright.compiler.triton.source_lines import wrap_line
 from kernelwright.core.record import Record
 
 INT32_ELEMENTS = 2**31 - 1
-TILE_ELEMENTS = 2048
+TILE_ELEMENTS, MIN_SPLIT_ROWS = 2048, 4096
 MIN_BLOCK_K, MAX_PADDING_SHARE = 16, 1 / 8
 MAX_CHUNKS = 1024
 """Parts of an image of which the largest elements are found separately."""
@@ -29,21 +28,17 @@ SCALING = [
     "scale = tl.where(in_range, ((268 - exponent) << 23).to(tl.float32, bitcast=True), 0.0)",
     'inverse = tl.where(in_range, ((exponent - 14) << 23).to(tl.float32, bitcast=True), float("nan"))',
 ]
+SCALING_OF_FINITE = ["exponent = tl.maximum(largest >> 23, 15)", "in_range = exponent < 255", *SCALING[2:]]
 """From the bits of the largest magnitude, the scale that makes it 2**14 to 2**15, and its inverse."""
 
 
-class Kernel(NamedTuple):
-    """A kernel with its tensor arguments, number of programs and warps."""
-
-    name: str
-    source: str
-    tensors: Sequence[str]
-    num_programs: int
-    num_warps: int
-
-
 class SplitMatrix(Record, frozen=True, kw_only=True):
-    """A matrix split into `PREFIX_hi` and `PREFIX_lo`, [batch * padded_rows, padded_k], and `PREFIX_scale`."""
+    """A matrix split into `PREFIX_hi` and `PREFIX_lo`, [batch * padded_rows, padded_k], and `PREFIX_scale`.
+
+    Attributes:
+        heads: consecutive elements of the batch that are `head_stride` apart; the matrix's stride is that of groups.
+        all_finite: rows of any finite numbers are scaled; products of such scales may leave the range of FP32.
+    """
 
     prefix: str
     matrix: Matrix
@@ -52,6 +47,9 @@ class SplitMatrix(Record, frozen=True, kw_only=True):
     padded_rows: int
     k: int
     padded_k: int
+    heads: int = 1
+    head_stride: int = 0
+    all_finite: bool = False
 
     @property
     def buffers(self) -> dict[str, tuple[int, str]]:
@@ -64,8 +62,10 @@ class SplitMatrix(Record, frozen=True, kw_only=True):
         """The kernel that splits it."""
         matrix, prefix = self.matrix, self.prefix
         block_k = min(TILE_ELEMENTS, power_of_two(self.padded_k)) if matrix.k_stride == 1 else 64
-        block_r = max(TILE_ELEMENTS // block_k, 1)
         total = self.batch * self.rows
+        if matrix.k_stride != 1 and total < MIN_SPLIT_ROWS:  # more programs, each with shorter pieces of lines
+            block_k = 256
+        block_r = max(TILE_ELEMENTS // block_k, 1)
         extent = matrix.offset + self.rows * abs(matrix.row_stride) + self.k * abs(matrix.k_stride)
         wide = ".to(tl.int64)" if extent > INT32_ELEMENTS else ""
         index = [f"rows = tl.program_id(0) * {block_r} + tl.arange(0, {block_r})"]
@@ -74,7 +74,7 @@ class SplitMatrix(Record, frozen=True, kw_only=True):
         else:
             index += [
                 f"batch, row = rows // {self.rows}, rows % {self.rows}",
-                f"start = batch.to(tl.int64) * {matrix.batch_stride} + row * {matrix.row_stride}",
+                f"start = {self._batch_start()} + row{wide} * {matrix.row_stride}",
                 f"padded = batch * {self.padded_rows} + row",
             ]
         offset = f"{matrix.offset} + " if matrix.offset else ""
@@ -90,7 +90,7 @@ class SplitMatrix(Record, frozen=True, kw_only=True):
             f"for k in range(0, {self.k}, {block_k}):",
             *indented([*load, "largest = tl.maximum(largest, x.to(tl.int32, bitcast=True) & 0x7FFFFFFF)"]),
             "largest = tl.max(largest, axis=1)",
-            *SCALING,
+            *(SCALING_OF_FINITE if self.all_finite else SCALING),
             f"tl.store({prefix}_scale_ptr + padded, inverse, mask=rows < {total})",
             f"for k in range(0, {self.padded_k}, {block_k}):",
             *indented(
@@ -109,6 +109,14 @@ class SplitMatrix(Record, frozen=True, kw_only=True):
         doc = f"Splits {total:,} rows of {self.k:,} into two FP16 terms; the largest is 2**14 to 2**15"
         name, tensors = f"{region}_split_{prefix}_kernel", [matrix.buffer, *self.buffers]
         return [Kernel(name, print_kernel(name, tensors, doc, body), tensors, -(-total // block_r), 4)]
+
+    def _batch_start(self) -> str:
+        """The offset of an element of the batch."""
+        stride = self.matrix.batch_stride
+        if self.heads == 1:
+            return f"batch.to(tl.int64) * {stride}"
+        head = f"batch % {self.heads} * {self.head_stride}"
+        return f"(batch // {self.heads}).to(tl.int64) * {stride} + {head}"
 
 
 class PackedLayout(Record, frozen=True, kw_only=True):
@@ -394,18 +402,6 @@ def select(index: str, values: Sequence[int]) -> str:
     for at in reversed(range(len(values) - 1)):
         expr = f"tl.where({index} == {at}, {values[at]}, {expr})"
     return expr
-
-
-def print_kernel(name: str, tensors: Sequence[str], doc: str, body: Sequence[str]) -> str:
-    """The source of a kernel."""
-    head = f"def {name}({', '.join(f'{tensor}_ptr' for tensor in tensors)}):"
-    lines = ["@triton.jit", head, f'    """{doc}."""', *indented(body)]
-    return "\n".join(wrapped for line in lines for wrapped in wrap_line(line)) + "\n"
-
-
-def indented(lines: Sequence[str]) -> list[str]:
-    """Lines one level deeper."""
-    return [f"    {line}" for line in lines]
 
 
 def round_up(size: int, block: int) -> int:
