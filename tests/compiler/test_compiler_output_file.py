@@ -53,6 +53,7 @@ LAYERS = {
     "nothing": [],
     "original": [OriginalLayer()],
     "compiled": [CompiledLayer()],
+    "compiled, tuned": [CompiledLayer(mode="max-autotune-no-cudagraphs")],
     "channels-last": [ChannelsLastLayer()],
     "graph": [CudaGraphLayer()],
     "compiled, graph": [CompiledLayer(), CudaGraphLayer()],

@@ -206,6 +206,16 @@ def test_the_verification_of_the_file_is_kept_in_the_budget(without_stopwatch):
     assert selector.session.budget.reserved_s > selection.RESERVE_S["cpu"]
 
 
+@pytest.mark.parametrize("total_s", [60.0, 600.0])
+def test_torch_compile_tunes_only_within_a_long_budget(without_stopwatch, monkeypatch, total_s):
+    modes = []
+    monkeypatch.setattr(torch, "compile", lambda given, **options: modes.append(options.get("mode")) or given)
+    selector = selector_of(total_s=total_s)
+    selector.time_baselines()
+    assert modes == [None] + ["max-autotune-no-cudagraphs"] * (total_s > 60)
+    assert ("torch.compile, max-autotune" in selector.variants) == (total_s > 60)
+
+
 def planned(selector):
     selector.session.make_plan()
     selector.session.tune_regions()

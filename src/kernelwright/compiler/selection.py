@@ -37,6 +37,9 @@ from kernelwright.verification.quick_check import find_program_mismatch
 from kernelwright.verification.verdict import MIN_SETS
 
 CHANNELS_LAST, CUDNN_BENCHMARK, IN_GRAPH = "channels-last", "cuDNN's fastest algorithms", "in a CUDA graph"
+MAX_AUTOTUNE, MAX_AUTOTUNE_MODE = "max-autotune", "max-autotune-no-cudagraphs"
+MIN_AUTOTUNE_BUDGET_S = 180.0
+"""Budget from which on torch.compile may tune: it compiles tens of kernels for each product."""
 CLEAR_SPEEDUP = 1.02
 """Speedup that a variant needs over one that is preferred: see `ProgramSelector._handicap`."""
 QUICK_BUDGET_S, FINAL_BUDGET_S = 0.15, 0.6
@@ -66,6 +69,7 @@ class Variant:
         channels_last: images and weights are reordered.
         cudnn_benchmark: cuDNN times its algorithms.
         in_graph: it is replayed as a CUDA graph.
+        max_autotune: torch.compile tunes products and convolutions.
     """
 
     engine: str
@@ -73,11 +77,17 @@ class Variant:
     channels_last: bool = False
     cudnn_benchmark: bool = False
     in_graph: bool = False
+    max_autotune: bool = False
 
     @property
     def options(self) -> tuple[str, ...]:
         """The names of the options that it uses."""
-        options = {CHANNELS_LAST: self.channels_last, CUDNN_BENCHMARK: self.cudnn_benchmark, IN_GRAPH: self.in_graph}
+        options = {
+            MAX_AUTOTUNE: self.max_autotune,
+            CHANNELS_LAST: self.channels_last,
+            CUDNN_BENCHMARK: self.cudnn_benchmark,
+            IN_GRAPH: self.in_graph,
+        }
         return tuple(name for name, used in options.items() if used)
 
     @property
@@ -103,6 +113,7 @@ class Variant:
 
 EAGER = Variant(TORCH)
 COMPILED = Variant(TORCH_COMPILE, CompiledLayer())
+AUTOTUNED = Variant(TORCH_COMPILE, CompiledLayer(mode=MAX_AUTOTUNE_MODE), max_autotune=True)
 
 
 @dataclass
@@ -162,6 +173,8 @@ class ProgramSelector:
             for option in options:
                 for engine in (TORCH, TORCH_COMPILE):
                     self._try_option(engine, **option)
+        if TORCH_COMPILE in self.variants and MIN_AUTOTUNE_BUDGET_S <= self.session.budget.total_s < math.inf:
+            self._try(AUTOTUNED)
         self._try_graphs(2)
 
     def _kernels_lead(self) -> bool:
@@ -229,7 +242,7 @@ class ProgramSelector:
         own, torch_alone = (1.0, CLEAR_SPEEDUP) if self._kernels_generated else (CLEAR_SPEEDUP, 1.0)
         factor = own if variant.engine == OWN_KERNELS else torch_alone
         factor *= CLEAR_SPEEDUP if variant.engine == TORCH_COMPILE else 1.0
-        return factor * CLEAR_SPEEDUP ** (variant.channels_last + variant.cudnn_benchmark + variant.in_graph)
+        return factor * CLEAR_SPEEDUP ** len(variant.options)
 
     # ---- one variant
 
@@ -239,7 +252,7 @@ class ProgramSelector:
             return
         report_stage(f"trying {variant.name}", 120)
         budget = self.session.budget
-        share = MAX_COMPILE_SHARE if variant == COMPILED else 1.0
+        share = MAX_COMPILE_SHARE if variant in (COMPILED, AUTOTUNED) else 1.0
         limit_s = max(min(budget.remaining_s, share * budget.total_s), MIN_VARIANT_S)
         with self.session.isolated(f"{variant.name} is not used", limit_s), torch.no_grad():
             program = self._build(variant)
@@ -262,6 +275,8 @@ class ProgramSelector:
             return program
         if variant == COMPILED:
             return torch.compile(program, dynamic=False)
+        if variant == AUTOTUNED:
+            return torch.compile(program, dynamic=False, mode=MAX_AUTOTUNE_MODE)
         text = variant.source(replace(problem, source=None), "A variant in memory.")
         new_class = getattr(load(text, names_in_memory(problem, program)), MODEL_NEW)
         if not variant.channels_last or not isinstance(program, torch.nn.Module):

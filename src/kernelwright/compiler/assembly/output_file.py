@@ -150,10 +150,11 @@ class OriginalLayer:
 
 @dataclass(frozen=True)
 class CompiledLayer:
-    """The program compiled as a whole by torch.compile."""
+    """The program compiled as a whole by torch.compile, in its default mode or another."""
 
     class_name: str = "Compiled"
     imports: str = ""
+    mode: str = ""
 
     def sections(self, problem: Problem) -> Sequence[tuple[str, str]]:
         """None."""
@@ -161,9 +162,10 @@ class CompiledLayer:
 
     def body(self, below: LayerBelow) -> str:
         """The compiled forward function."""
-        compiled = f"torch.compile({below.name}.forward, dynamic=False)"
+        options = "dynamic=False" + (f', mode="{self.mode}"' if self.mode else "")
+        compiled = f"torch.compile({below.name}.forward, {options})"
         if below.is_function:
-            compiled = f"staticmethod(torch.compile({below.name}, dynamic=False))"
+            compiled = f"staticmethod(torch.compile({below.name}, {options}))"
         return f'"""{below.name} compiled as a whole by torch.compile."""\n\nforward = {compiled}\n'
 
 
