@@ -56,6 +56,23 @@ template <typename V, typename T> static inline auto gather(const T* p, int64_t 
         return result;
     }
 }
+// The first lane whose index, `step` apart from lane to lane, is not negative.
+static inline int64_t first_lane(int64_t index, int64_t step) { return index >= 0 ? 0 : (step - 1 - index) / step; }
+static inline int64_t max_lane(int64_t a, int64_t b) { return a > b ? a : b; }
+static inline int64_t min_lane(int64_t a, int64_t b) { return a < b ? a : b; }
+// Loads the lanes from `begin` to before `end`, `stride` apart; other lanes are `fill`.
+template <typename V, typename T, typename F>
+static inline auto load_lanes(const T* p, int64_t stride, int64_t begin, int64_t end, F fill) {
+    using R = Rebind<V, typename ComputeType<T>::type>;
+    if constexpr (!is_vector<V>) return begin <= 0 && end > 0 ? load<V>(p) : static_cast<R>(fill);
+    else {
+        if (begin <= 0 && end >= num_lanes<V>) return stride == 1 ? load<V>(p) : gather<V>(p, stride);
+        R result = convert<R>(fill);
+        for (int64_t lane = begin; lane < num_lanes<V> && lane < end; ++lane)
+            result[lane] = load<float>(p + lane * stride);
+        return result;
+    }
+}
 static inline uint16_t to_bfloat16(float x) {
     const uint32_t raw_bits = bit_cast<uint32_t>(x);
     return x != x ? 0x7FC0 : (raw_bits + 0x7FFF + ((raw_bits >> 16) & 1)) >> 16;
