@@ -142,7 +142,9 @@ class PoolLowering(RegionBuilder):
             tests = [("ge", 0)] * (first < 0) + [("lt", dim.length)] * (last >= dim.length)
             for op, limit in tests:
                 test = self._add_unique(f"{name}_{op}", op, (index, limit), "bool")
-                mask = self._add_unique(f"{mask}_and_{at}_{position}_{op}", "and", (mask, test), "bool") if mask else test
+                mask = (
+                    self._add_unique(f"{mask}_and_{at}_{position}_{op}", "and", (mask, test), "bool") if mask else test
+                )
         return mask
 
     def _add_output_index(self, node: fx.Node, at: int, output: Dim, stride: int, first: int, suffix: str) -> str:
@@ -268,9 +270,7 @@ class PoolLowering(RegionBuilder):
         """Windows that divide the tensor: a reduction over the inner part of each pooled dimension."""
         value, rank = self._value(pool.source), len(pool.dims)
         dims = self._dims[pool.source]
-        split = [
-            self._axes.reshape((dims[at - rank],), (dim.outputs, dim.size)) for at, dim in enumerate(pool.dims)
-        ]
+        split = [self._axes.reshape((dims[at - rank],), (dim.outputs, dim.size)) for at, dim in enumerate(pool.dims)]
         row = tuple(axis for _, inner in split for axis in self._axes.leaves(inner))
         result = self._reduce_row(node, pool, value, row)
         return result, dims[:-rank], tuple(outer for outer, _ in split)
@@ -310,9 +310,7 @@ class PoolLowering(RegionBuilder):
             varying = self._add_step(f"{node.name}_counts", "mul", (varying, factor), dtype)
         return self._add_step(f"{node.name}_mean", "div", (total, varying or factor), dtype)
 
-    def _add_count(
-        self, node: fx.Node, dim: PoolDim, at: int, output: Dim, counts_padding: bool, dtype: str
-    ) -> str:
+    def _add_count(self, node: fx.Node, dim: PoolDim, at: int, output: Dim, counts_padding: bool, dtype: str) -> str:
         """The number of elements of each window along one dimension."""
         start = self._add_output_index(node, at, output, dim.stride, -dim.padding, "start")
         name, limit = f"{node.name}_count{at}", dim.length + dim.padding * counts_padding
