@@ -31,7 +31,7 @@ PROGRAMS = {
     "pool_mean_large": (lambda x: F.avg_pool2d(x, 7, 2, 3, True, False) * 2, IMAGE),
     "pool_mean_tiles": (lambda x: F.avg_pool2d(x.exp(), 8) * 2, EVEN),
     "pool_mean_half": (lambda x: F.avg_pool2d(x, 3, 2, 1) * 2, IMAGE.half()),
-    "pool_mean_affine": (lambda x, w: F.avg_pool2d(x * w + 1, 3, 2, 1, count_include_pad=False), IMAGE, normal(3, 1, 1)),
+    "pool_mean_affine": (lambda x, w: F.avg_pool2d(x * w + 1, 3, 2, 1, False, False), IMAGE, normal(3, 1, 1)),
     "pool_mean_narrow": (lambda x: F.avg_pool2d(x[:, :, :1].exp(), 3, (1, 2), 1) + 1, IMAGE),
     "pool_adaptive": (lambda x: (F.adaptive_avg_pool2d(x, (4, 12)) * 2, F.adaptive_max_pool2d(x, 1) + 1), EVEN),
     "pool_both": (lambda x: (F.max_pool2d(x, 3, 1, 1), F.avg_pool2d(x, 3, 1, 1) + x, x.relu()), IMAGE),

@@ -1,4 +1,4 @@
-"""Tensors padded with a constant, which a region reads without the padding: an index out of bounds reads the constant."""
+"""Tensors padded with a constant, of which a region reads the source: where an index is out of bounds, the constant."""
 
 from __future__ import annotations
 

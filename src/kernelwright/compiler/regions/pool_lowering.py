@@ -16,7 +16,8 @@ from kernelwright.compiler.regions.nodes import compute_dtype, shape_of
 from kernelwright.compiler.regions.padding import resolve_padded_view
 from kernelwright.compiler.regions.pooling import Pool, PoolDim, match_pool
 from kernelwright.compiler.regions.region import SPECIAL_FUNCTIONS, Operand, Reduction, Scan, Step
-from kernelwright.compiler.regions.region_builder import AxisWindow, RegionBuilder, WindowLoad
+from kernelwright.compiler.regions.region_builder import RegionBuilder
+from kernelwright.compiler.regions.window_loads import AxisWindow, WindowLoad
 
 MAX_WINDOW_LOADS = 27
 """Elements of a window that are loads of their own; more are a row."""
@@ -114,7 +115,8 @@ class PoolLowering(RegionBuilder):
         mask = self._add_mask(node, pool, outputs, positions) if source.is_computed else ""
         if not mask:
             return value
-        return self._add_step(f"{suffix}_or_padding", "where", (mask, value, _identity(pool)), source.dtype)
+        padded = (mask, value, _identity(pool))
+        return self._add_step(f"{suffix}_or_padding", "where", padded, source.dtype)
 
     def _windows_of(self, dims: Dims, windows: Sequence[AxisWindow]) -> tuple[AxisWindow, ...]:
         """The windows of the axes that a load has."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import torch
 from torch import fx
 
 from kernelwright.compiler.regions.axes import Unsupported
@@ -91,16 +92,20 @@ def match_pool(node: fx.Node) -> Pool:
         sizes = [length // count for length, count in zip(lengths, outputs, strict=True)]
         dims = zip(lengths, outputs, sizes, sizes, [0] * rank, [1] * rank, strict=True)
         return Pool(source, is_average, tuple(PoolDim(*dim) for dim in dims))
-    assert hasattr(node.target, "_schema")
-    names = [argument.name for argument in node.target._schema.arguments]  # type: ignore[union-attr]
-    given = dict(zip(names, node.args, strict=False)) | node.kwargs
+    given = _arguments(node)
     sizes = _per_dim(given["kernel_size"], rank)
-    options = [_per_dim(given.get(key) or default, rank)
-               for key, default in (("stride", sizes), ("padding", [0]), ("dilation", [1]))]  # fmt: skip
+    defaults = {"stride": sizes, "padding": [0], "dilation": [1]}
+    options = [_per_dim(given.get(name) or default, rank) for name, default in defaults.items()]
     dims = zip(lengths, outputs, sizes, *options, strict=True)
-    divisor = given.get("divisor_override") or 0
-    counts_padding = bool(given.get("count_include_pad", True))
-    return Pool(source, is_average, tuple(PoolDim(*dim) for dim in dims), counts_padding, int(divisor))  # type: ignore[arg-type]
+    counts_padding, divisor = given.get("count_include_pad", True), given.get("divisor_override") or 0
+    return Pool(source, is_average, tuple(PoolDim(*dim) for dim in dims), bool(counts_padding), int(divisor))
+
+
+def _arguments(node: fx.Node) -> dict[str, Any]:
+    """The arguments of a call by their names."""
+    assert isinstance(node.target, torch._ops.OpOverload)
+    names = [argument.name for argument in node.target._schema.arguments]
+    return dict(zip(names, node.args, strict=False)) | node.kwargs
 
 
 def _per_dim(values: Sequence[int], rank: int) -> list[int]:

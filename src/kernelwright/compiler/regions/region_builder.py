@@ -39,6 +39,7 @@ from kernelwright.compiler.regions.region import (
     WindowIndex,
     required_values,
 )
+from kernelwright.compiler.regions.window_loads import WindowLoad, nonzero, replace_axis
 
 MAX_RECOMPUTE = 4
 """A value without some outer axes is recomputed along them; limit on that for special functions and reductions."""
@@ -57,30 +58,6 @@ class ConcatPiece(NamedTuple):
     value: str
     offset: int
     dims: Dims
-
-
-class AxisWindow(NamedTuple):
-    """An axis of a tensor along which a window reads the index `start` plus the sum of index times step over `terms`.
-
-    Attributes:
-        axis: of the tensor; None for a dimension of size 1.
-        size: of the axis; other indices read `WindowLoad.fill`.
-    """
-
-    axis: int | None
-    terms: tuple[tuple[Dim, int], ...]
-    start: int
-    size: int
-
-
-class WindowLoad(NamedTuple):
-    """A load of a node with some of the axes of its dimensions replaced by windows."""
-
-    value: str
-    node: fx.Node
-    dims: Dims
-    windows: tuple[AxisWindow, ...]
-    fill: int | float | bool
 
 
 class RegionBuilder:
@@ -366,7 +343,7 @@ class RegionBuilder:
     def _build_load(self, value: str, node: fx.Node, dims: Dims, names: dict[int, str]) -> Load:
         view = resolve_padded_view(node)
         windows = tuple(
-            WindowIndex(steps=_nonzero(self._strides(dims, index.steps, names)), start=index.start, size=index.size)
+            WindowIndex(steps=nonzero(self._strides(dims, index.steps, names)), start=index.start, size=index.size)
             for index in view.indices
         )
         return Load(
@@ -386,9 +363,9 @@ class RegionBuilder:
         for window in one.windows:
             steps: dict[str, int] = {}
             for dim, step in window.terms:
-                steps |= _nonzero(self._strides((dim,), (step,), names))
+                steps |= nonzero(self._strides((dim,), (step,), names))
             if window.axis is not None:
-                load = _replace_axis(load, replaced[window.axis], steps, window.start)
+                load = replace_axis(load, replaced[window.axis], steps, window.start)
             windows.append(WindowIndex(steps=steps, start=window.start, size=window.size))
         return msgspec.structs.replace(load, windows=(*load.windows, *windows), fill=one.fill)
 
@@ -437,28 +414,6 @@ class RegionBuilder:
                 yield Step(value=total, op="add", args=(partial_sum, index), dtype="int64")
                 index = total
             partial_sum = index
-
-
-def _nonzero(steps: dict[str, int]) -> dict[str, int]:
-    return {axis: step for axis, step in steps.items() if step}
-
-
-def _replace_axis(load: Load, axis: str, steps: dict[str, int], start: int) -> Load:
-    """The load with the index `start` plus the sum of other axes times steps in place of an axis."""
-    stride = load.strides.get(axis, 0)
-    strides = {name: step for name, step in load.strides.items() if name != axis}
-    windows = []
-    for index in load.windows:
-        factor = index.steps.get(axis, 0)
-        others = {name: step for name, step in index.steps.items() if name != axis}
-        moved = others | _nonzero({name: step * factor for name, step in steps.items()})
-        windows.append(WindowIndex(steps=moved, start=index.start + start * factor, size=index.size))
-    return msgspec.structs.replace(
-        load,
-        strides=strides | {name: step * stride for name, step in steps.items()},
-        offset=load.offset + start * stride,
-        windows=tuple(windows),
-    )
 
 
 def _check_recompute(region: Region) -> None:
