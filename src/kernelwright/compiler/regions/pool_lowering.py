@@ -45,10 +45,10 @@ class _Source(NamedTuple):
     outer: Dims
     dtype: str
 
-    @property
-    def is_computed(self) -> bool:
-        """Whether the source is not itself a load."""
-        return self.value not in {value for value, *_ in self.loads}
+    def reads_padding(self, pool: Pool) -> bool:
+        """Whether what is read for the padding of a pooling is what padding counts as."""
+        loaded = next((node for value, node, _ in self.loads if value == self.value), None)
+        return loaded is not None and _fill_of(loaded, pool) == _identity(pool)
 
 
 class PoolLowering(RegionBuilder):
@@ -112,7 +112,7 @@ class PoolLowering(RegionBuilder):
             args = tuple(names.get(arg, arg) if isinstance(arg, str) else arg for arg in step.args)
             names[step.value] = self._add_step(f"{step.value}_{suffix}", step.op, args, step.dtype)
         value = names.get(source.value, source.value)
-        mask = self._add_mask(node, pool, outputs, positions) if source.is_computed else ""
+        mask = "" if source.reads_padding(pool) else self._add_mask(node, pool, outputs, positions)
         if not mask:
             return value
         padded = (mask, value, _identity(pool))
@@ -126,9 +126,7 @@ class PoolLowering(RegionBuilder):
     def _add_window_load(
         self, value: str, node: fx.Node, dims: Dims, windows: tuple[AxisWindow, ...], pool: Pool
     ) -> str:
-        view = resolve_padded_view(node)
-        fill = view.fill if view.indices else _identity(pool)
-        self._window_loads.append(WindowLoad(value, node, dims, windows, fill))
+        self._window_loads.append(WindowLoad(value, node, dims, windows, _fill_of(node, pool)))
         self._dtypes[value] = compute_dtype(node)
         return value
 
@@ -170,7 +168,6 @@ class PoolLowering(RegionBuilder):
         if source in self._windowed:
             raise Unsupported(f"{source.name} is computed for the windows of another pooling")
         self._require_external(source)
-        _check_fill(source, pool)
         dims = self._axes.new_dims(shape_of(source))
         axes = tuple(dim[0] if dim else None for dim in dims[-rank:])
         name = f"{source.name}_in"
@@ -200,9 +197,6 @@ class PoolLowering(RegionBuilder):
         self._forget(pooled, varying)
         outer = tuple(self._axes.leaves(dim) for dim in dims[:-rank])
         kept = [one for one in loads if one[0] in used]
-        for name, loaded, _ in kept:
-            if name == value:
-                _check_fill(loaded, pool)
         return _Source(kept, steps, value, tuple(dim[0] if dim else None for dim in axes), outer, self._dtypes[value])
 
     def _varying_entries(self, pooled: set[int]) -> dict[str, Step | Reduction | Scan | None]:
@@ -280,6 +274,8 @@ class PoolLowering(RegionBuilder):
     def _reduce_windows(self, node: fx.Node, pool: Pool) -> tuple[str, Dims, Dims]:
         """Other windows: a row whose elements are read where they are."""
         source = self._load_source(pool)
+        if pool.has_padding and not source.reads_padding(pool):
+            raise Unsupported("a pooling with padding of a tensor that is padded with another value")
         outputs = self._axes.new_dims(tuple(dim.outputs for dim in pool.dims))
         inner = self._axes.new_dims(tuple(dim.size for dim in pool.dims))
         windows = tuple(
@@ -332,13 +328,7 @@ def _identity(pool: Pool) -> Number:
     return float("-inf") if dtype.is_floating_point else torch.iinfo(dtype).min
 
 
-def _check_fill(node: fx.Node, pool: Pool) -> None:
-    """Check that what a pooling reads outside a tensor is the same number everywhere.
-
-    Raises:
-        Unsupported: the tensor is padded with another one.
-    """
+def _fill_of(node: fx.Node, pool: Pool) -> Number:
+    """What a load reads where its index is out of bounds."""
     view = resolve_padded_view(node)
-    has_padding = any(dim.bounds(0)[0] < 0 or dim.bounds(dim.size - 1)[1] >= dim.length for dim in pool.dims)
-    if view.indices and has_padding and view.fill != _identity(pool):
-        raise Unsupported("a pooling with padding of a tensor that is padded with another value")
+    return view.fill if view.indices else _identity(pool)

@@ -69,6 +69,11 @@ class Pool(NamedTuple):
     divisor: int = 0
 
     @property
+    def has_padding(self) -> bool:
+        """Whether a window has elements that are padding."""
+        return any(dim.bounds(0)[0] < 0 or dim.bounds(dim.size - 1)[1] >= dim.length for dim in self.dims)
+
+    @property
     def window_size(self) -> int:
         """The elements of a window."""
         return prod(dim.size for dim in self.dims)
