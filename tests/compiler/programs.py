@@ -1,6 +1,7 @@
 """Programs that every printer has to print right: a function and its arguments, by name."""
 
 import narrow_integers
+import pools
 import torch
 import torch.nn.functional as F
 
@@ -179,4 +180,5 @@ PROGRAMS = {
     "rows_alike": (lambda x, y: (x.sum(-1), (y * 2).amax(-1), x.mean(-1)), X, Y),
     "side_by_side": (lambda x, y: (x.sum(), y.mean()), X, Y),
     **narrow_integers.PROGRAMS,
+    **pools.PROGRAMS,
 }  # fmt: skip

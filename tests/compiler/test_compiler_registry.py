@@ -92,6 +92,7 @@ BODIES = {
     "folded, then a kernel": "torch.softmax(self.up(self.norm(self.conv(x)))[0], 1)",
     "two softmaxes, one repeated": "torch.softmax(x, 1) + torch.softmax(x, 1).exp()",
     "a part of two equal calls": "torch.softmax(x, 1) * torch.log_softmax(x, 1)",
+    "chain of poolings": "nn.functional.max_pool2d(nn.functional.max_pool2d(self.conv(x), 2).relu(), 2)",
     "pooled": "torch.sigmoid(nn.functional.avg_pool2d(self.conv(x), 4)).sum([1, 2, 3])",
 }
 

@@ -155,6 +155,7 @@ FORCED_ON = {
     "int8_folds": PROGRAMS, "rows_of_bytes": PROGRAMS, "largest_truths": PROGRAMS,
     "edges": PROGRAMS, "picked": PROGRAMS,
     "picked_alone": PROGRAMS, "picked_by_place": PROGRAMS, "picked_in_all": PROGRAMS,
+    "pool_max_large": PROGRAMS, "pool_mean_large": PROGRAMS, "padded_rows": PROGRAMS,
 }  # fmt: skip
 LIGHTER = {
     "both_means": (PROGRAMS["both_means"][0], X[:9, :40]),
@@ -392,6 +393,7 @@ COMPILED = [
     ("uint8_arithmetic", 0), ("int8_arithmetic", 0), ("int16_arithmetic", 0), ("uint8_choices", 0), ("uint8_powers", 0),
     ("int8_powers", 0), ("int8_divisions", 0), ("uint8_folds", LOOPED), ("int16_folds", 0), ("int8_scans", 0),
     ("half_rows", HELD["grouped_ahead"]), ("far_norm", HELD["grouped_ahead"]), ("softmax", HELD["grouped_met"]),
+    ("pool_max", 0), ("pool_max_whole", 0), ("pool_mean_large", LOOPED_ROWS), ("pool_padded", 0), ("padded_bytes", 0),
 ]  # fmt: skip
 
 

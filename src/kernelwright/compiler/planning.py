@@ -115,6 +115,8 @@ def anonymous_text(part: PlannedRegion) -> str:
             fields["args"] = [number(arg) for arg in fields["args"]]
         if "strides" in fields:
             fields["strides"] = {number(axis): stride for axis, stride in fields["strides"].items()}
+        for index in fields.get("windows", ()):
+            index["steps"] = {number(axis): step for axis, step in index["steps"].items()}
         return fields
 
     region = part.region

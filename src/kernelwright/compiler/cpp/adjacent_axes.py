@@ -20,6 +20,7 @@ def find_adjacent_axes(region: Region) -> tuple[Axis, Axis] | None:
     if any(isinstance(step, Scan) or step.op in ARG_REDUCTIONS for step in region.steps):
         return None
     index_axes = {step.args[0] for step in region.steps if isinstance(step, Step) and step.op == "index"}
+    index_axes |= {axis for load in region.loads for index in load.windows for axis in index.steps}
     accesses = (*region.loads, *region.stores)
     for inner in region.row:
         for outer in region.outer:

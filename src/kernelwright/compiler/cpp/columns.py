@@ -63,6 +63,8 @@ class OuterVectorBody(KernelBody):
         """Emit the head of a loop over the lanes of a task and return the scope of its body."""
         size = self.sizes[self.vector_axis]
         vector_size = f"<{1 << (size.bit_length() - 1)}>" if 1 < size < MIN_VECTOR_LANES else ""
+        if any(load.windows for load in self.region.loads) and self.sizes[self.vector_axis] % MIN_VECTOR_LANES:
+            vector_size = "_halving"
         scope.add(
             f"for_each_vector{vector_size}(lane_begin, lane_end, [&]<typename V>(int64_t {self.vector_axis}, int) {{"
         )

@@ -46,13 +46,37 @@ template <typename V, typename T> static inline auto load_prefetch(const T* p) {
     if constexpr (is_vector<V>) __builtin_prefetch(reinterpret_cast<const char*>(p) + kPrefetchBytes);
     return load<V>(p);
 }
-// Loads elements `stride` apart.
+// Every second lane of two vectors of which the second starts at the last lane of the first.
+template <typename V, int... lane> static inline V even_lanes(V a, V b, std::integer_sequence<int, lane...>) {
+    return __builtin_shufflevector(a, b, (2 * lane < num_lanes<V> ? 2 * lane : 2 * lane + 1)...);
+}
+// Loads elements `stride` apart; nothing after the last one is read.
 template <typename V, typename T> static inline auto gather(const T* p, int64_t stride) {
     using R = Rebind<V, typename ComputeType<T>::type>;
     if constexpr (!is_vector<V>) return load<V>(p);
+    else if (stride == 2 && num_lanes<V> > 1)
+        return even_lanes<R>(
+            load<V>(p), load<V>(p + num_lanes<V> - 1), std::make_integer_sequence<int, num_lanes<V>>());
     else {
         R result;
         for (int lane = 0; lane < num_lanes<V>; ++lane) result[lane] = load<float>(p + lane * stride);
+        return result;
+    }
+}
+// The first lane whose index, `step` apart from lane to lane, is not negative.
+static inline int64_t first_lane(int64_t index, int64_t step) { return index >= 0 ? 0 : (step - 1 - index) / step; }
+static inline int64_t max_lane(int64_t a, int64_t b) { return a > b ? a : b; }
+static inline int64_t min_lane(int64_t a, int64_t b) { return a < b ? a : b; }
+// Loads the lanes from `begin` to before `end`, `stride` apart; other lanes are `fill`.
+template <typename V, typename T, typename F>
+static inline auto load_lanes(const T* p, int64_t stride, int64_t begin, int64_t end, F fill) {
+    using R = Rebind<V, typename ComputeType<T>::type>;
+    if constexpr (!is_vector<V>) return begin <= 0 && end > 0 ? load<V>(p) : static_cast<R>(fill);
+    else {
+        if (begin <= 0 && end >= num_lanes<V>) return stride == 1 ? load<V>(p) : gather<V>(p, stride);
+        R result = convert<R>(fill);
+        for (int64_t lane = begin; lane < num_lanes<V> && lane < end; ++lane)
+            result[lane] = load<float>(p + lane * stride);
         return result;
     }
 }

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kernelwright.compiler.cpp.passes import Passes
 from kernelwright.compiler.regions.axes import Unsupported
-from kernelwright.compiler.regions.region import Load, Operand, Scan, Step, Store
+from kernelwright.compiler.regions.region import Load, Operand, Scan, Step, Store, WindowIndex
 
 CTYPES = {
     "float32": "float", "float64": "double", "float16": "_Float16", "bfloat16": "BFloat16", "int64": "int64_t",
@@ -116,6 +117,8 @@ class CppValueCodegen:
 
     def _load_expr(self, scope: Scope, load: Load) -> str:
         address, stride = _address_expr(load.buffer, load.strides, load.offset), load.strides.get(self._vector_axis, 0)
+        if bounds := self._passes.region.open_bounds(load):
+            return self._bounded_load_expr(scope, load, address, bounds)
         if not scope.is_vector:
             return f"load<float>({address})"
         if stride == 0:
@@ -123,6 +126,33 @@ class CppValueCodegen:
         if stride != 1:
             return f"gather<V>({address}, {stride})"
         return f"{'load_prefetch' if self._along_row or not self._passes.row else 'load'}<V>({address})"
+
+    def _bounded_load_expr(
+        self, scope: Scope, load: Load, address: str, bounds: Sequence[tuple[WindowIndex, bool, bool]]
+    ) -> str:
+        """A load of the lanes whose indices are in bounds: from `begin` to before `end`, unless an index that all lanes
+        share is out of bounds."""
+        dtype, axis = self.compute_dtype(load.value), self._vector_axis
+        fill, tests = _literal(load.fill, dtype), [_test_expr(*one) for one in bounds if axis not in one[0].steps]
+        along = [one for one in bounds if axis in one[0].steps]
+        if not scope.is_vector or not along:
+            tests += [_test_expr(*one) for one in along]
+            scalar = f"{' && '.join(tests)} ? load<float>({address}) : {fill}"
+            stride = load.strides.get(axis, 0)
+            if not scope.is_vector:
+                return scalar
+            if not stride:
+                return f"convert<{self._type(scope, dtype)}>({scalar})"
+            begins, ends = ["0"], ["num_lanes<V>"]
+        else:
+            stride = load.strides.get(axis, 0)
+            begins = [f"first_lane({_index_expr(one)}, {one.steps[axis]})" for one, below, _ in along if below] or ["0"]
+            ends = [
+                f"first_lane({_index_expr(one)} - {one.size}, {one.steps[axis]})" for one, _, above in along if above
+            ] or ["num_lanes<V>"]
+        begin, end = _nest("max_lane", begins), _nest("min_lane", ends)
+        end = f"{' && '.join(tests)} ? {end} : 0" if tests else end
+        return f"load_lanes<V>({address}, {stride}, {begin}, {end}, {fill})"
 
     def _step_expr(self, scope: Scope, step: Step) -> str:
         expr = self._wide_expr(scope, step)
@@ -184,6 +214,25 @@ def _wrap_to_dtype(expr: str, dtype: str) -> str:
 def _address_expr(buffer: str, strides: dict[str, int], offset: int = 0) -> str:
     terms = [axis if stride == 1 else f"{stride} * {axis}" for axis, stride in strides.items() if stride]
     return " + ".join([buffer, *[str(offset)] * bool(offset), *terms])
+
+
+def _nest(function: str, args: Sequence[str]) -> str:
+    """A call of a function of two arguments for each further argument."""
+    expr = args[0]
+    for arg in args[1:]:
+        expr = f"{function}({expr}, {arg})"
+    return expr
+
+
+def _index_expr(index: WindowIndex) -> str:
+    terms = [axis if step == 1 else f"{step} * {axis}" for axis, step in index.steps.items()]
+    return " + ".join([*terms, *[str(index.start)] * bool(index.start or not terms)])
+
+
+def _test_expr(index: WindowIndex, below: bool, above: bool) -> str:
+    """The test of the index of a window: whether it is in bounds."""
+    expr = _index_expr(index)
+    return " && ".join([f"{expr} >= 0"] * below + [f"{expr} < {index.size}"] * above)
 
 
 def _integer_division_expr(step: Step, args: list[str], v: str) -> str:

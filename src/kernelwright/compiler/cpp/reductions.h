@@ -237,6 +237,14 @@ static inline void for_each_vector(int64_t from, int64_t to, Body&& body, Accumu
         if (to - from > kFlushInterval) (accumulators.flush(), ...);
     }
 }
+// The same with half as many lanes, and half of them again, for what is left: rows that are short and costly.
+template <int N = kLanes, typename Body>
+static inline void for_each_vector_halving(int64_t from, int64_t to, Body&& body) {
+    int64_t r = from;
+    for (; r + N <= to; r += N) body.template operator()<Vec<float, N>>(r, 0);
+    if constexpr (N > 4) for_each_vector_halving<N / 2>(r, to, body);
+    else for (; r < to; ++r) body.template operator()<float>(r, 0);
+}
 // The same from the end to the start.
 template <typename Body, typename... Accumulators>
 static inline void for_each_vector_reverse(int64_t from, int64_t to, Body&& body, Accumulators&... accumulators) {

@@ -19,6 +19,7 @@ def merge_axes(region: Region) -> Region:
 
 def _mergeable_pairs(region: Region) -> Iterator[tuple[Axis, Axis]]:
     indexed = {step.args[0] for step in region.steps if isinstance(step, Step) and step.op == "index"}
+    indexed |= {axis for load in region.loads for index in load.windows for axis in index.steps}
     for axes in (region.outer, region.row):
         for left, right in pairwise(axes):
             if not indexed & {left.name, right.name} and all(

@@ -226,7 +226,12 @@ class ContractionRegion(Record, frozen=True, kw_only=True, dict=True):
         """
         one = self.contraction
         loads = [load for load in self.epilogue.loads if load.buffer == one.value]
-        if self.epilogue.row or not loads or any((x.strides, x.offset) != (loads[0].strides, 0) for x in loads):
+        if (
+            self.epilogue.row
+            or any(load.windows for load in self.epilogue.loads)
+            or not loads
+            or any((x.strides, x.offset) != (loads[0].strides, 0) for x in loads)
+        ):
             raise Unsupported("an epilogue that is not elementwise")
         sizes = {axis.name: axis.size for axis in self.epilogue.outer}
         strides = {name: loads[0].strides.get(name, 0) for name in sizes}

@@ -74,6 +74,8 @@ class _GatherRewriter:
         mask, load = map(self._by_value.get, self._match_one_hot_sum(step) or ("", ""))
         if not isinstance(mask, Step) or not isinstance(load, Load) or not self._varies_along_row(load.value):
             return None
+        if load.windows:
+            return None
         position = self._by_value[str(mask.args[1])]
         if isinstance(position, Step) and position.op == "constant":
             return None

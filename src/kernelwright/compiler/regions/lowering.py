@@ -41,14 +41,16 @@ from kernelwright.compiler.regions.operators import (
     LOGICAL,
     MINMAX_WITH_INDEX,
     POINTWISE,
+    POOLS,
     SCANS,
     VARIANCES,
     VIEWS,
     explain_unsupported,
     op_name,
 )
+from kernelwright.compiler.regions.pool_lowering import PoolLowering
 from kernelwright.compiler.regions.region import Operand, Region, Scan
-from kernelwright.compiler.regions.region_builder import ConcatPiece, RegionBuilder
+from kernelwright.compiler.regions.region_builder import ConcatPiece
 from kernelwright.compiler.regions.row_products import match_row_product
 
 __all__ = ["Lowering", "is_rematerializable", "lower_nodes"]
@@ -60,7 +62,7 @@ BOOL_REDUCTIONS = {"max": "any", "min": "all"}
 POW_SHORTCUTS = {0.5: "sqrt", -0.5: "rsqrt", -1.0: "reciprocal"}
 
 
-class Lowering(RegionBuilder):
+class Lowering(PoolLowering):
     """Builds a region node by node.
 
     Args:
@@ -100,6 +102,8 @@ class Lowering(RegionBuilder):
             self._lower_scan(node, SCANS[name])
         elif name == "gather":
             self._lower_gather(node)
+        elif name in POOLS:
+            self.lower_pool(node)
         elif name == "flip":
             self._lower_flip(node)
         elif name == "getitem":

@@ -16,6 +16,7 @@ from kernelwright.compiler.regions.axes import Unsupported
 from kernelwright.compiler.regions.operators import (
     CONSTANTS,
     CONVERSIONS,
+    PAD,
     SCANS,
     SLICE_OPS,
     SPLIT_OPS,
@@ -48,12 +49,12 @@ def is_constant_or_range(node: Any) -> bool:
 
 
 def is_strided_view(node: fx.Node) -> bool:
-    """Whether a region reads a node as a strided view of another tensor: a slice, a flip, a view of a tensor that no
-    region computes, or a value read in FP32."""
+    """Whether a region reads a node as a strided view of another tensor: a slice, a flip, a padded tensor, a view of a
+    tensor that no region computes, or a value read in FP32."""
     name = op_name(node.target)
     if name == "flip":
         return match_flipped_scan(node) is None
-    if name in SLICE_OPS or name in SPLIT_OPS or READ_AS_FP32 in node.meta:
+    if name in (*SLICE_OPS, *SPLIT_OPS, PAD) or READ_AS_FP32 in node.meta:
         return True
     source = node.args[0] if node.args else None
     if not isinstance(source, fx.Node) or is_constant_or_range(node):
@@ -64,12 +65,13 @@ def is_strided_view(node: fx.Node) -> bool:
 
 
 def resolve_view(node: fx.Node) -> tuple[fx.Node, tuple[int, ...], int]:
-    """Return (base tensor, strides, offset) of a node's memory, in elements.
+    """Return (base tensor, strides, offset) of a node's memory, in elements; see `padding` for padded tensors, which
+    are base tensors here.
 
     Raises:
         Unsupported: a slice of a flipped tensor.
     """
-    if not is_strided_view(node):
+    if not is_strided_view(node) or op_name(node.target) == PAD:
         return node, tuple(int(stride) for stride in node.meta["val"].stride()), 0
     source = node_arg(node, 0)
     name = op_name(node.target)

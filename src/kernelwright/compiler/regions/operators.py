@@ -42,8 +42,15 @@ SLICE_OPS = ("slice", "select", "narrow", "diagonal")
 """Views of a slice of a tensor."""
 SPLIT_OPS = ("split", "split_with_sizes", "unbind", "chunk")
 """Operators that return several slices of a tensor."""
+PAD = "constant_pad_nd"
+MAX_POOLS = {
+    "max_pool2d_with_indices": 2, "max_pool3d_with_indices": 3, "adaptive_max_pool2d": 2, "adaptive_max_pool3d": 3,
+}  # fmt: skip
+AVERAGE_POOLS = {"avg_pool2d": 2, "avg_pool3d": 3, "_adaptive_avg_pool2d": 2, "_adaptive_avg_pool3d": 3}
+POOLS = MAX_POOLS | AVERAGE_POOLS
+"""Number of pooled dimensions, the last ones, by the name of the operator."""
 SUPPORTED_OPS = frozenset((*POINTWISE, *CONVERSIONS, *VIEWS, *ATEN_REDUCTIONS, *VARIANCES, *MINMAX_WITH_INDEX, *SCANS))
-SUPPORTED_OPS |= {"gather", "getitem", "cat"}
+SUPPORTED_OPS |= {"gather", "getitem", "cat", *POOLS}
 """Operators that a region can compute."""
 
 
@@ -60,7 +67,7 @@ _READS = "needs data-dependent indexing (gather), which is not supported in regi
 _WRITES = "needs data-dependent indexing (scatter), which is not supported in regions"
 _PRODUCT = "is a matrix product"
 _CONVOLUTION = "is a convolution"
-_WINDOWS = "needs sliding windows, padding or interpolation, which are not supported in regions"
+_WINDOWS = "needs windows, padding or interpolation with an index, which are not supported in regions"
 _RANDOM = "draws random numbers, which have to be those of torch's generator"
 _SIZED = "has a data-dependent output shape"
 _SORTS = "needs sorting, which is not supported in regions"
@@ -73,8 +80,8 @@ _REASONS: dict[str, str] = {
     _CONVOLUTION: "convolution conv1d conv2d conv3d _convolution",
     "is a recurrence": "lstm gru rnn_tanh rnn_relu",
     "is attention": "scaled_dot_product_attention _scaled_dot_product_flash_attention_for_cpu",
-    _WINDOWS: "max_pool2d_with_indices max_pool3d_with_indices avg_pool2d avg_pool3d _adaptive_avg_pool2d im2col "
-    "col2im constant_pad_nd reflection_pad1d reflection_pad2d reflection_pad3d replication_pad1d replication_pad2d "
+    _WINDOWS: "fractional_max_pool2d fractional_max_pool3d im2col "
+    "col2im reflection_pad1d reflection_pad2d reflection_pad3d replication_pad1d replication_pad2d "
     "replication_pad3d upsample_nearest2d upsample_bilinear2d upsample_bicubic2d upsample_linear1d "
     "upsample_trilinear3d grid_sampler_2d",
     _RANDOM: "native_dropout bernoulli rand randn randint randperm rand_like randn_like normal uniform multinomial",

@@ -7,7 +7,7 @@ Stores write values. Tiles, threads and passes are a backend's decision.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from math import prod
 
@@ -30,14 +30,35 @@ class Axis(Record, frozen=True, kw_only=True):
     size: int
 
 
+class WindowIndex(Record, frozen=True, kw_only=True):
+    """The index along one dimension of a padded tensor: `start` plus the sum of axis times step over `steps`."""
+
+    steps: dict[str, int]
+    start: int
+    size: int
+
+    def bounds(self, sizes: Mapping[str, int]) -> tuple[int, int]:
+        """Return the least and the largest index, for the sizes of the axes; steps are positive."""
+        return self.start, self.start + sum((sizes[axis] - 1) * step for axis, step in self.steps.items())
+
+
 class Load(Record, frozen=True, kw_only=True):
-    """`value` is the element of `buffer` at the sum of index times stride, in elements, over `strides`."""
+    """`value` is the element of `buffer` at the sum of index times stride, in elements, over `strides`; `fill` where an
+    index of `windows` is not from 0 to before the dimension's size."""
 
     value: str
     buffer: str
     dtype: str
     strides: dict[str, int]
     offset: int = 0
+    windows: tuple[WindowIndex, ...] = ()
+    fill: int | float | bool = 0
+
+    @property
+    def axes(self) -> frozenset[str]:
+        """The axes that the value depends on."""
+        moved = {axis for axis, stride in self.strides.items() if stride}
+        return frozenset(moved.union(*(index.steps for index in self.windows)))
 
 
 class Step(Record, frozen=True, kw_only=True):
@@ -128,10 +149,24 @@ class Region(Record, frozen=True, kw_only=True, dict=True):
         return prod(axis.size for axis in self.row)
 
     @cached_property
+    def axis_sizes(self) -> dict[str, int]:
+        """The size of each axis."""
+        return {axis.name: axis.size for axis in (*self.outer, *self.row)}
+
+    def open_bounds(self, load: Load) -> list[tuple[WindowIndex, bool, bool]]:
+        """Return the indices of a load that can be out of bounds: below 0, and from the dimension's size on."""
+        found = []
+        for index in load.windows:
+            least, largest = index.bounds(self.axis_sizes)
+            if least < 0 or largest >= index.size:
+                found.append((index, least < 0, largest >= index.size))
+        return found
+
+    @cached_property
     def axes_of(self) -> dict[str, frozenset[str]]:
         """The axes that each value depends on."""
         row = {axis.name for axis in self.row}
-        known = {load.value: frozenset(axis for axis, stride in load.strides.items() if stride) for load in self.loads}
+        known = {load.value: load.axes for load in self.loads}
         for step in self.steps:
             if isinstance(step, Reduction):
                 known[step.value] = known[step.arg] - row
@@ -159,16 +194,28 @@ class Region(Record, frozen=True, kw_only=True, dict=True):
     @property
     def bytes_moved(self) -> tuple[int, int]:
         """(read, written) bytes, with every element that is accessed counted once."""
-        sizes = {axis.name: axis.size for axis in (*self.outer, *self.row)}
-        read = {}
-        for load in self.loads:
-            touched = prod(sizes[axis] for axis, stride in load.strides.items() if stride)
-            read[load.buffer, load.offset] = touched * DTYPE_BYTES[load.dtype]
+        read: dict[tuple[str, str], list[Load]] = {}
+        for load in self.loads:  # windows of one tensor overlap
+            windows = str([(index.steps, index.size) for index in load.windows])
+            read.setdefault((load.buffer, windows if load.windows else str(load.offset)), []).append(load)
+        read_bytes = sum(count_touched(loads, self.axis_sizes) * DTYPE_BYTES[loads[0].dtype] for loads in read.values())
         written = {store.buffer: prod(store.shape) * DTYPE_BYTES[store.dtype] for store in self.stores}
-        return sum(read.values()), sum(written.values())
+        return read_bytes, sum(written.values())
 
     def __str__(self) -> str:
         return format_region(self)
+
+
+def count_touched(loads: Sequence[Load], sizes: Mapping[str, int]) -> int:
+    """Return the number of elements that some loads of one tensor read, at most; they differ in the starts of their
+    windows."""
+    last = loads[-1]
+    in_windows = {axis for index in last.windows for axis in index.steps}
+    count = prod(sizes[axis] for axis, stride in last.strides.items() if stride and axis not in in_windows)
+    for indices in zip(*(load.windows for load in loads), strict=True):
+        starts = {index.start for index in indices}
+        count *= min(indices[0].size, len(starts) * prod(sizes[axis] for axis in indices[0].steps))
+    return count
 
 
 def required_values(steps: Sequence[Step | Reduction | Scan], stores: Sequence[Store]) -> set[str]:
@@ -187,6 +234,9 @@ def format_region(region: Region) -> str:
     lines = [f"{region.name}: {over}, rows of {inside}"]
     for load in region.loads:
         lines.append(f"  {load.value} = {load.buffer}{_format_address(load.strides, load.offset)}  {load.dtype}")
+        for index, below, above in region.open_bounds(load):
+            bounds = f"{'0 <= ' * below}{_format_address(index.steps, index.start)[1:-1]}{f' < {index.size}' * above}"
+            lines[-1] += f", {load.fill} unless {bounds}"
     for step in region.steps:
         args = ", ".join(map(str, step.args)) if isinstance(step, Step) else step.arg
         over_row = {Step: "", Reduction: " over the row", Scan: " along the row"}[type(step)]

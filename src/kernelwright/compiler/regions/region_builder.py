@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from math import prod
 from typing import Any, NamedTuple
 
+import msgspec
 import torch
 from torch import fx
 
@@ -20,11 +21,11 @@ from kernelwright.compiler.regions.nodes import (
     node_arg,
     permuted_dims,
     require_number,
-    resolve_view,
     shape_of,
     wrap_integer,
 )
 from kernelwright.compiler.regions.operators import CONSTANTS, VIEWS, op_name
+from kernelwright.compiler.regions.padding import resolve_padded_view
 from kernelwright.compiler.regions.region import (
     SPECIAL_FUNCTIONS,
     Axis,
@@ -35,8 +36,10 @@ from kernelwright.compiler.regions.region import (
     Scan,
     Step,
     Store,
+    WindowIndex,
     required_values,
 )
+from kernelwright.compiler.regions.window_loads import WindowLoad, nonzero, replace_axis
 
 MAX_RECOMPUTE = 4
 """A value without some outer axes is recomputed along them; limit on that for special functions and reductions."""
@@ -66,6 +69,9 @@ class RegionBuilder:
         self._dims: dict[fx.Node, Dims] = {}
         self._names: dict[fx.Node, str] = {}
         self._loads: dict[fx.Node, Dims] = {}
+        self._window_loads: list[WindowLoad] = []
+        self._windowed: set[fx.Node] = set()
+        """What is computed for the windows of a pooling only, and not for each element."""
         self._unflipped_scans: set[fx.Node] = set()
         """Reverse scans whose node has the flipped order: only the matching flip may read them."""
         self._steps: list[Step | Reduction | Scan | _Index] = []
@@ -76,6 +82,7 @@ class RegionBuilder:
 
     def _copy_into(self, other: RegionBuilder) -> None:
         other.nodes, other._axes = list(self.nodes), self._axes.copy()
+        other._window_loads, other._windowed = list(self._window_loads), set(self._windowed)
         other._requested_rows, other._concat_pieces = list(self._requested_rows), dict(self._concat_pieces)
         other._dims, other._names, other._loads = dict(self._dims), dict(self._names), dict(self._loads)
         other._steps, other._dtypes, other._unflipped_scans = (
@@ -102,6 +109,8 @@ class RegionBuilder:
         """The name of a node's value, which is materialised or loaded if this region does not compute it."""
         if node in self._unflipped_scans:
             raise Unsupported(f"{node.name} is a reversed scan without its flip")
+        if node in self._windowed:
+            raise Unsupported(f"{node.name} is computed for the windows of a pooling only")
         if node in self._concat_pieces:
             raise Unsupported(f"{node.name} is a concatenation; this region cannot read it")
         if node not in self._names:
@@ -112,14 +121,22 @@ class RegionBuilder:
         return self._names[node]
 
     def _add_load(self, node: fx.Node) -> None:
-        if not isinstance(node.meta.get("val"), torch.Tensor):
-            raise Unsupported(f"{node.name} is not a tensor")
-        root, _, _ = resolve_view(node)
-        if self._computes(root):
-            raise Unsupported(f"{node.name} is a slice of a value computed in this region")
+        self._require_external(node)
         self._names[node] = name = f"{node.name}_in"
         self._dtypes[name] = compute_dtype(node)
         self._dims[node] = self._loads[node] = self._axes.new_dims(shape_of(node))
+
+    def _require_external(self, node: fx.Node) -> None:
+        """Check that a region can load a node.
+
+        Raises:
+            Unsupported: it is not a tensor, or a slice of a value that this region computes.
+        """
+        if not isinstance(node.meta.get("val"), torch.Tensor):
+            raise Unsupported(f"{node.name} is not a tensor")
+        root = resolve_padded_view(node).root
+        if self._computes(root) or root in self._windowed:
+            raise Unsupported(f"{node.name} is a slice of a value computed in this region")
 
     def _cast_to(self, value: Operand, dtype: str) -> Operand:
         if not isinstance(value, str) or self._dtypes[value] == dtype:
@@ -287,7 +304,8 @@ class RegionBuilder:
         names = {axis: f"i{n}" for n, axis in enumerate(outer)} | {axis: f"r{n}" for n, axis in enumerate(row)}
         stores = tuple(store for node in outputs for store in self._build_stores(node, names))
         steps = [resolved for step in self._steps for resolved in self._resolve_index(step, names)]
-        loads = [self._build_load(node, names) for node in self._loads]
+        loads = [self._build_load(self._names[node], node, self._dims[node], names) for node in self._loads]
+        loads += [self._build_window_load(one, names) for one in self._window_loads]
         used = {entry.value for entry in (*loads, *steps)} if keep_unused else required_values(steps, stores)
         region = Region(
             name=name,
@@ -304,10 +322,16 @@ class RegionBuilder:
         """Return the nodes whose value is constant across several rows."""
         row = set(self._row_axes())
         outer = set(self._all_axes()) - row
-        return [n for n in nodes if outer - {a for dim in self._dims[n] for a in self._axes.leaves(dim)}]
+        return [
+            n
+            for n in nodes
+            if n in self._windowed or outer - {a for dim in self._dims[n] for a in self._axes.leaves(dim)}
+        ]
 
     def is_row_value(self, node: fx.Node) -> bool:
         """Whether a node has one value for each row and is not a concatenation."""
+        if node in self._windowed:
+            return False
         row, axes = set(self._row_axes()), {axis for dim in self._dims[node] for axis in self._axes.leaves(dim)}
         return bool(row) and node not in self._concat_pieces and not row & axes
 
@@ -316,15 +340,34 @@ class RegionBuilder:
         largest = sorted(self._dims.values(), key=lambda dims: -prod(self._axes.extent(dim) for dim in dims))
         return list(dict.fromkeys(axis for dims in largest for dim in dims for axis in self._axes.leaves(dim)))
 
-    def _build_load(self, node: fx.Node, names: dict[int, str]) -> Load:
-        root, strides, offset = resolve_view(node)
-        return Load(
-            value=self._names[node],
-            buffer=root.name,
-            dtype=dtype_of(root),
-            strides=self._strides(self._dims[node], strides, names),
-            offset=offset,
+    def _build_load(self, value: str, node: fx.Node, dims: Dims, names: dict[int, str]) -> Load:
+        view = resolve_padded_view(node)
+        windows = tuple(
+            WindowIndex(steps=nonzero(self._strides(dims, index.steps, names)), start=index.start, size=index.size)
+            for index in view.indices
         )
+        return Load(
+            value=value,
+            buffer=view.root.name,
+            dtype=dtype_of(view.root),
+            strides=self._strides(dims, view.strides, names),
+            offset=view.offset,
+            windows=windows,
+            fill=view.fill,
+        )
+
+    def _build_window_load(self, one: WindowLoad, names: dict[int, str]) -> Load:
+        replaced = {window.axis: f"w{window.axis}" for window in one.windows if window.axis is not None}
+        load = self._build_load(one.value, one.node, one.dims, names | replaced)
+        windows = []
+        for window in one.windows:
+            steps: dict[str, int] = {}
+            for dim, step in window.terms:
+                steps |= nonzero(self._strides((dim,), (step,), names))
+            if window.axis is not None:
+                load = replace_axis(load, replaced[window.axis], steps, window.start)
+            windows.append(WindowIndex(steps=steps, start=window.start, size=window.size))
+        return msgspec.structs.replace(load, windows=(*load.windows, *windows), fill=one.fill)
 
     def _build_stores(self, node: fx.Node, names: dict[int, str]) -> Iterator[Store]:
         shape_strides = tuple(int(stride) for stride in torch.empty_like(node.meta["val"]).stride())

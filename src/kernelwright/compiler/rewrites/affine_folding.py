@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import fx
 
-from kernelwright.compiler.regions.operators import SUPPORTED_OPS, op_name
+from kernelwright.compiler.regions.operators import POOLS, SUPPORTED_OPS, op_name
 from kernelwright.compiler.rewrites.affine_chains import AffineStep, fold_steps, is_per_channel, list_steps_after
 from kernelwright.compiler.rewrites.linear_maps import LinearMap, match_linear_map
 from kernelwright.compiler.rewrites.rewriting import (
@@ -52,10 +52,9 @@ def _saves_a_pass(linear: LinearMap, steps: Sequence[AffineStep]) -> bool:
 
 
 def is_read_by_regions(node: fx.Node) -> bool:
-    """Whether a kernel of a region can read a node, itself or through views."""
-    return any(
-        is_read_by_regions(user) if is_alias(user) else op_name(user.target) in SUPPORTED_OPS for user in node.users
-    )
+    """Whether a kernel of a region can read each element of a node once, itself or through views."""
+    once = SUPPORTED_OPS - POOLS.keys()
+    return any(is_read_by_regions(user) if is_alias(user) else op_name(user.target) in once for user in node.users)
 
 
 def _fold(graph: fx.Graph, linear: LinearMap, steps: Sequence[AffineStep]) -> bool:

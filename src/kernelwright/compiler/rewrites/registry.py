@@ -17,15 +17,18 @@ from kernelwright.compiler.rewrites.degenerate import count_degenerate_results, 
 from kernelwright.compiler.rewrites.diagonals import gather_diagonals
 from kernelwright.compiler.rewrites.einsums import replace_einsums
 from kernelwright.compiler.rewrites.equal_products import join_equal_products
+from kernelwright.compiler.rewrites.increasing_functions import pool_before_functions
 from kernelwright.compiler.rewrites.linear_reductions import reduce_linear_maps
 from kernelwright.compiler.rewrites.means import fuse_means
 from kernelwright.compiler.rewrites.padding_sinking import sink_padding
+from kernelwright.compiler.rewrites.pool_chains import join_pools
 from kernelwright.compiler.rewrites.pooled_convolutions import compose_pooled_convolutions
 from kernelwright.compiler.rewrites.query_attention import split_query_attention
 from kernelwright.compiler.rewrites.repeated_work import remove_repeated_work
 from kernelwright.compiler.rewrites.row_products import mark_row_products
 from kernelwright.compiler.rewrites.row_sums import reduce_rows_first
 from kernelwright.compiler.rewrites.scan_slicing import slice_cumsums
+from kernelwright.compiler.rewrites.separable_pools import separate_pools
 from kernelwright.core.errors import UsageError
 from kernelwright.core.optimization import AppliedRewrite
 
@@ -84,6 +87,12 @@ REWRITES = (
     Rewrite("padding_sinking", "a convolution pads its input itself", _graph_only(sink_padding)),
     Rewrite("linear_reductions", "the input of a linear map is summed instead of its output", reduce_linear_maps),
     Rewrite(
+        "increasing_functions",
+        "the maximum of windows is taken before an increasing function",
+        _graph_only(pool_before_functions),
+    ),
+    Rewrite("pool_chains", "a pooling of a pooling becomes one pooling", _graph_only(join_pools)),
+    Rewrite(
         "pooled_convolutions",
         "a convolution and the average pooling of its output become one convolution",
         _graph_only(compose_pooled_convolutions),
@@ -92,6 +101,11 @@ REWRITES = (
         "affine_folding",
         "factors and shifts of the channels become part of the weight and bias",
         fold_affine_chains,
+    ),
+    Rewrite(
+        "separable_pools",
+        "a pooling with large windows becomes one along each dimension",
+        _graph_only(separate_pools),
     ),
     Rewrite("equal_products", "products with the same input become one product", join_equal_products),
     Rewrite("diagonals", "the diagonal of a computed matrix becomes a gather", _graph_only(gather_diagonals)),

@@ -6,7 +6,7 @@ A tile is [BLOCK_M, BLOCK_N]: BLOCK_M positions over the outer axes, BLOCK_N ove
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from math import prod
 
@@ -222,10 +222,10 @@ class Tile:
         masks = ["mask_m"] * (outer and self.needs_mask_m) + [f"({position} >= 0) & ({position} < N)"]
         return f"{self.element_pointer(load.buffer, others, load.offset)} + {index}", " & ".join(masks)
 
-    def mask(self, strides: dict[str, int]) -> str:
-        """The mask of an access with some strides; empty if all elements are in bounds."""
-        outer = any(strides.get(axis.name) for axis in self.outer)
-        inner = any(strides.get(axis.name) for axis in self.inner)
+    def mask(self, axes: Collection[str]) -> str:
+        """The mask of an access along some axes; empty if all elements are in bounds."""
+        outer = any(axis.name in axes for axis in self.outer)
+        inner = any(axis.name in axes for axis in self.inner)
         masks = ["mask_m"] * (outer and self.needs_mask_m) + ["mask_n"] * (inner and self.needs_mask_n)
         return " & ".join(masks)
 

@@ -8,7 +8,7 @@ from kernelwright.compiler.regions.exponentials import find_softmax_divisions
 from kernelwright.compiler.regions.gathers import Gather
 from kernelwright.compiler.regions.region import Load, Scan, Step, Store
 from kernelwright.compiler.triton.lookup_tables import emit_table, find_table_values, lookup_expr
-from kernelwright.compiler.triton.op_templates import HALF_DTYPES, TRITON_TYPES, full, step_expr
+from kernelwright.compiler.triton.op_templates import HALF_DTYPES, TRITON_TYPES, full, literal, step_expr
 from kernelwright.compiler.triton.passes import Entry, TilePasses
 from kernelwright.compiler.triton.reduction_grouping import find_fast_exps, make_operand, register_dtype
 from kernelwright.compiler.triton.reductions import FAST_EXP, OnlineSoftmax
@@ -80,11 +80,23 @@ class TritonValueCodegen:
     def load_expr(self, load: Load, eviction_policy: str) -> str:
         """The `tl.load` of a value, without a policy if it is empty."""
         options = [self.tile.element_pointer(load.buffer, load.strides, load.offset)]
-        if mask := self.tile.mask(load.strides):
+        in_bounds = self._window_tests(load)
+        if mask := " & ".join(filter(None, [self.tile.mask(load.axes), *in_bounds])):
             options += [f"mask={mask}"]
+        if in_bounds:
+            options += [f"other={literal(load.fill, load.dtype)}"]
         if eviction_policy:
             options += [f'eviction_policy="{eviction_policy}"']
         return f"tl.load({', '.join(options)})"
+
+    def _window_tests(self, load: Load) -> list[str]:
+        """The tests of the indices of a load that can be out of bounds."""
+        tests = []
+        for index, below, above in self.region.open_bounds(load):
+            terms = [axis if step == 1 else f"{axis} * {step}" for axis, step in index.steps.items()]
+            position = " + ".join([*terms, *[str(index.start)] * bool(index.start or not terms)])
+            tests += [f"({position} >= 0)"] * below + [f"({position} < {index.size})"] * above
+        return tests
 
     def reading_passes(self, load: Load) -> list[int]:
         """The passes that read a load."""
@@ -97,7 +109,7 @@ class TritonValueCodegen:
     def emit_store(self, store: Store) -> str:
         """The `tl.store` of a value."""
         options = [self.tile.element_pointer(store.buffer, store.strides, store.offset), store.value]
-        if mask := self.tile.mask(store.strides):
+        if mask := self.tile.mask([axis for axis, stride in store.strides.items() if stride]):
             options += [f"mask={mask}"]
         return f"tl.store({', '.join(options)})"
 
