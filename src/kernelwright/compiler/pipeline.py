@@ -20,7 +20,7 @@ from kernelwright.compiler.backends import backend_for
 from kernelwright.compiler.budget import Budget, OutOfTime, time_limit
 from kernelwright.compiler.compile_pool import CompilePool
 from kernelwright.compiler.module_summary import summarize_modules
-from kernelwright.compiler.planning import RegionPlan, plan_problem
+from kernelwright.compiler.planning import RegionPlan, merge_fallbacks, merge_rewrites, plan_problem
 from kernelwright.compiler.rewrites.registry import ALL_REWRITES, OFF_BY_DEFAULT
 from kernelwright.compiler.selection import EAGER, IN_GRAPH, ProgramSelector, Variant, explain_choice
 from kernelwright.compiler.session import OptimizationSession, untuned
@@ -207,7 +207,7 @@ def optimize_unrewritten(
 ) -> tuple[list[Variant], InterleavedTimings | None]:
     """Plan and tune the program as it was written, after kernels of a rewritten one were rejected."""
     selector.drop_kernels()
-    session.plan, session.tuned = None, []
+    session.drop_plan()
     session.make_plan(disabled=ALL_REWRITES)
     session.tune_regions()
     selector.time_kernels()
@@ -252,7 +252,7 @@ class StagedFile:
     def _may_lack_rewrites(self, variant: Variant) -> bool:
         """Whether a rejected variant runs a rewritten program, and kernels without rewrites are worth the time left."""
         session = self.session
-        is_rewritten = session.plan is not None and session.plan.captured.is_rewritten and not session.trained
+        is_rewritten = any(plan.captured.is_rewritten for plan in session.plans) and not session.trained
         if variant.engine != OWN_KERNELS or not is_rewritten:
             return False
         return session.budget.allows(MIN_REPLAN_S, "kernels without rewrites")
@@ -333,7 +333,7 @@ def summarize_optimization(
     diagnosis: Diagnosis | None = None,
 ) -> Optimization:
     """Build the record of an optimised program, without its file and benchmark."""
-    notes, plan = [], session.plan
+    notes, plan, plans = [], session.plan, session.plans
     runs_kernels = chosen.engine == OWN_KERNELS
     if not runs_kernels and rounds and chosen.name in rounds.timings and len(rounds.timings) > 1:
         reason = explain_choice(chosen.name, rounds, session.rejected)
@@ -350,14 +350,14 @@ def summarize_optimization(
         notes.append(
             f"not tried within the budget of {session.budget.total_s:.0f} s: {', '.join(session.budget.left_out)}"
         )
-    outcomes, rewrites = session.outcomes(), plan.captured.rewrites if plan else ()
+    outcomes = session.outcomes()
     unused = "" if runs_kernels else _why_unused(session, chosen)
     return Optimization(
         problem=session.problem.name,
         machine=session.tuner.machine,
         diagnosis=diagnosis,
         regions=outcomes if runs_kernels else _mark_unused(outcomes, unused),
-        fallbacks=plan.fallbacks if plan else (),
+        fallbacks=merge_fallbacks(plans),
         output_file="",
         source=source,
         verdict=verdict,
@@ -365,10 +365,10 @@ def summarize_optimization(
         engine=chosen.engine,
         options=chosen.options,
         num_kernels=sum(outcome.has_kernel for outcome in outcomes) if runs_kernels else 0,
-        modules=summarize_modules(plan, outcomes, diagnosis, runs_kernels=runs_kernels) if plan else (),
+        modules=summarize_modules(plans, outcomes, diagnosis, runs_kernels=runs_kernels),
         budget=_budget_use(session.budget),
         notes=(*notes, *session.faults, *session.tuner.notes()),
-        rewrites=tuple(msgspec.structs.replace(one, not_used=unused) for one in rewrites),
+        rewrites=tuple(msgspec.structs.replace(one, not_used=unused) for one in merge_rewrites(plans)),
     )
 
 
