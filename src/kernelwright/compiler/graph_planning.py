@@ -12,12 +12,13 @@ from torch import fx
 from kernelwright.compiler.capture.calls import list_outputs
 from kernelwright.compiler.capture.capture import CapturedProgram, capture_graph
 from kernelwright.compiler.capture.dynamo_graphs import DynamoGraph, describe_results
+from kernelwright.compiler.forward_codegen import require_writable_constants
 from kernelwright.compiler.planning import RegionPlan, find_repetitions, plan_captured
 from kernelwright.compiler.reference import bind_placeholders
 from kernelwright.compiler.rewrites.registry import DEGENERATE, DEGENERATE_CONSTANTS, OFF_BY_DEFAULT
 from kernelwright.core.errors import ProblemError
 
-GRADIENT_MODES = (torch._C._set_grad_enabled, torch._C._functorch._grad_increment_nesting)
+GRADIENT_CALLS = (torch.autograd.grad, "requires_grad_", "backward")
 WHOLE_PROGRAM = frozenset({DEGENERATE, DEGENERATE_CONSTANTS})
 """Rewrites that regard the arguments and results of the whole program."""
 
@@ -37,9 +38,7 @@ class GraphPlan:
     values: tuple[Any, ...] = ()
 
 
-def plan_graph(
-    graph: DynamoGraph, number: int, program: Any, disabled: Set[str] = OFF_BY_DEFAULT
-) -> GraphPlan | None:
+def plan_graph(graph: DynamoGraph, number: int, program: Any, disabled: Set[str] = OFF_BY_DEFAULT) -> GraphPlan | None:
     """Capture a Dynamo graph and partition it into regions, which are named after its number.
 
     Args:
@@ -49,10 +48,11 @@ def plan_graph(
     Raises:
         ProblemError: it cannot be captured, computes gradients, or would share memory differently.
     """
-    if any(node.target in GRADIENT_MODES or node.target == "requires_grad_" for node in graph.module.graph.nodes):
-        raise ProblemError("it changes how gradients are computed")
+    if any(map(_computes_gradients, graph.module.graph.nodes)):
+        raise ProblemError("it computes gradients")
     with torch.no_grad():
         captured = capture_graph(graph.module, graph.inputs, _static_inputs(graph, program), disabled | WHOLE_PROGRAM)
+        require_writable_constants(captured)
         plan = plan_captured(captured, f"graph_{number}_region")
         if not plan.regions and not captured.is_rewritten:
             return None
@@ -66,6 +66,11 @@ def share_repetitions(graphs: Sequence[GraphPlan]) -> tuple[GraphPlan, ...]:
     """The plans, in which a region that repeats one of an earlier graph is a repetition."""
     same_as = find_repetitions([part for graph in graphs for part in graph.plan.regions])
     return tuple(replace(graph, plan=replace(graph.plan, same_as=same_as)) for graph in graphs)
+
+
+def _computes_gradients(node: fx.Node) -> bool:
+    enables = node.target is torch._C._set_grad_enabled and node.args == (True,)
+    return enables or node.target in GRADIENT_CALLS
 
 
 def _static_inputs(graph: DynamoGraph, program: Any) -> set[int]:

@@ -114,8 +114,7 @@ def optimize_file(
     if plan_only:
         problem = load_problem(target)
         with widened_precision(precision):
-            plan = plan_problem(problem, device, disabled)
-        return _plan_only_record(problem, machine_here(device), plan)
+            return _plan_only(problem, device, disabled)
     preload = (*PRELOAD_MODULES, *COMPILER_MODULES[device])
     with (
         widened_precision(precision),
@@ -399,24 +398,39 @@ def _budget_use(budget: Budget) -> BudgetUse | None:
     return BudgetUse(total_s=budget.total_s, spent_s=round(budget.spent_s, 2), left_out=tuple(budget.left_out))
 
 
-def _plan_only_record(problem: Problem, machine: Machine, planned: RegionPlan) -> Optimization:
-    parts = [part for part in planned.regions if part.region.name not in planned.same_as]
+def _plan_only(problem: Problem, device: str, disabled: Set[str]) -> Optimization:
+    """The record of a plan.
+
+    Raises:
+        ProblemError: the program cannot be captured, neither as a whole nor in graphs.
+    """
+    machine, notes = machine_here(device), []
+    try:
+        plans: tuple[RegionPlan, ...] = (plan_problem(problem, device, disabled),)
+    except ProblemError:
+        session = OptimizationSession(problem, Tuner(backend_for(device), device, machine), Budget(math.inf))
+        session.make_plan(disabled=disabled)
+        plans, notes = session.plans, session.faults
+        if not plans:
+            raise
+    parts = [(plan, part) for plan in plans for part in plan.regions if part.region.name not in plan.same_as]
     return Optimization(
         problem=problem.name,
         machine=machine,
         diagnosis=None,
         regions=tuple(
             msgspec.structs.replace(
-                untuned(part, "").outcome, summary="", winner="", num_occurrences=planned.count(part.region.name)
+                untuned(part, "").outcome, summary="", winner="", num_occurrences=plan.count(part.region.name)
             )
-            for part in parts
+            for plan, part in parts
         ),
-        fallbacks=planned.fallbacks,
+        fallbacks=merge_fallbacks(plans),
         output_file="",
         source="",
         verdict=None,
         bench=None,
-        rewrites=planned.captured.rewrites,
+        notes=tuple(notes),
+        rewrites=merge_rewrites(plans),
     )
 
 

@@ -97,11 +97,15 @@ def merge_rewrites(plans: Sequence[RegionPlan]) -> tuple[AppliedRewrite, ...]:
     merged: dict[str, AppliedRewrite] = {}
     for one in (one for plan in plans for one in plan.captured.rewrites):
         before = merged.get(one.name)
-        merged[one.name] = one if before is None else msgspec.structs.replace(
-            before,
-            count=before.count + one.count,
-            flops_saved=before.flops_saved + one.flops_saved,
-            bytes_saved=before.bytes_saved + one.bytes_saved,
+        merged[one.name] = (
+            one
+            if before is None
+            else msgspec.structs.replace(
+                before,
+                count=before.count + one.count,
+                flops_saved=before.flops_saved + one.flops_saved,
+                bytes_saved=before.bytes_saved + one.bytes_saved,
+            )
         )
     return tuple(merged.values())
 

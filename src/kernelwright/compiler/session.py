@@ -25,7 +25,7 @@ from kernelwright.compiler.budget import Budget, OutOfTime, time_limit
 from kernelwright.compiler.capture.backward import build_gradient, find_trainable_nodes
 from kernelwright.compiler.capture.dynamo_graphs import record_graphs
 from kernelwright.compiler.differentiable import RegionGradient
-from kernelwright.compiler.forward_codegen import PlannedRegion
+from kernelwright.compiler.forward_codegen import PlannedRegion, require_writable_constants
 from kernelwright.compiler.graph_planning import GraphPlan, plan_graph, share_repetitions
 from kernelwright.compiler.kernel_source import summarize
 from kernelwright.compiler.planning import RegionPlan, plan_program
@@ -181,6 +181,7 @@ class OptimizationSession:
         report_stage("capturing the program", 120)
         with self.isolated(NOT_CAPTURED, self._capture_limit_s), self._in_layout() as (args, kwargs):
             plan = plan_program(self.program, args, kwargs, disabled)
+            require_writable_constants(plan.captured)
             self.plan = replace(plan, same_as={}) if train else plan
         if self.plan is None and not train and self.budget.allows(MIN_TUNING_S, "graphs of torch.compile"):
             self._plan_graphs(disabled)
@@ -332,9 +333,7 @@ class OptimizationSession:
     def outcomes(self) -> tuple[RegionOutcome, ...]:
         """The outcome of each region, with the number of its occurrences."""
         return tuple(
-            msgspec.structs.replace(
-                result.outcome, num_occurrences=self._count(part.region.name)
-            )
+            msgspec.structs.replace(result.outcome, num_occurrences=self._count(part.region.name))
             for part, result in [*self.tuned, *self.backward]
         )
 

@@ -65,7 +65,9 @@ class GraphLayer:
     @property
     def imports(self) -> str:
         """Those of the kernels' language and of the signatures."""
-        return (backend_for(self.device).imports if self.kernels else "") + "import hashlib\n"
+        return (
+            backend_for(self.device).imports if self.kernels else ""
+        ) + "import hashlib\nfrom torch.fx.node import map_arg\n"
 
     def sections(self, problem: Problem) -> list[tuple[str, str]]:
         """The kernels, a function for each graph, and the backend of torch.compile that selects it."""
@@ -73,17 +75,27 @@ class GraphLayer:
         for graph in self.graphs:
             in_place |= self._codegen(graph).in_place
         kernels = [one._replace(in_place=in_place.get(one.region.name, {})) for one in self.kernels]
-        generated = any(not one.torch_source for one in self.kernels)
-        dispatch = BACKEND_TEMPLATE.format(missing_kernels_check=backend.missing_kernels_check if generated else "")
-        functions = [inspect.getsource(one) for one in (graph_signature.sign_graph, graph_signature.target_name)]
-        names = [f'    "{graph.signature}": graph_{number},\n' for number, graph in enumerate(self.graphs)]
-        table = f'GRAPHS = {{\n{"".join(names)}}}\n"""The generated functions by the signatures of their graphs."""\n'
-        forbidden = "".join(f"torch.compiler.disallow_in_graph(torch.ops.{name}.default)\n" for name in self.opaque)
         return [
             *([("kernels", backend.emit(kernels))] if kernels else []),
             ("graphs", "\n\n".join(map(self._emit_function, range(len(self.graphs))))),
-            ("backend of torch.compile", "\n\n".join([table + forbidden, dispatch.strip(), DISPATCH_CHECKS, *functions])),
+            ("backend of torch.compile", self._emit_backend()),
         ]
+
+    def _emit_backend(self) -> str:
+        """The table of the graphs and the functions that look a graph up in it."""
+        names = [f'    "{graph.signature}": graph_{number},\n' for number, graph in enumerate(self.graphs)]
+        table = f'GRAPHS = {{\n{"".join(names)}}}\n"""The generated functions by the signatures of their graphs."""\n'
+        generated = any(not one.torch_source for one in self.kernels)
+        missing_kernels = backend_for(self.device).missing_kernels_check if generated else ""
+        functions = [inspect.getsource(one) for one in (graph_signature.sign_graph, graph_signature.target_name)]
+        return "\n\n".join(
+            [
+                table + "".join(f"torch._dynamo.disallow_in_graph(torch.ops.{name}.default)\n" for name in self.opaque),
+                BACKEND_TEMPLATE.format(missing_kernels_check=missing_kernels).strip() + "\n",
+                DISPATCH_CHECKS.strip() + "\n",
+                *functions,
+            ]
+        )
 
     def _codegen(self, graph: GeneratedGraph) -> ForwardCodegen:
         own = {one.region.name for one in self.kernels if not one.torch_source}
@@ -97,7 +109,10 @@ class GraphLayer:
         graph = self.graphs[number]
         sources = {int(one.name): node for node, one in graph.captured.sources.items() if one.kind == "argument"}
         names = [sources[index].name for index in sorted(sources)]
-        conditions = [f"can_run_kernels({', '.join(names)})", *emit_precision_checks(one.region for one in graph.regions)]
+        conditions = [
+            f"can_run_kernels({', '.join(names)})",
+            *emit_precision_checks(one.region for one in graph.regions),
+        ]
         if any(kind != "output" for kind, _ in graph.captured.results):
             conditions.append(emit_no_alias_check(names))
         body = [
@@ -110,8 +125,15 @@ class GraphLayer:
 
     def body(self, below: LayerBelow) -> str:
         """`forward`, compiled by torch.compile with the backend of the file."""
-        compiled = f"{below.name}{'' if below.is_function else '.forward'}"
-        compiled = f"torch.compile({compiled}, dynamic=False, backend={below.rename('run_graph')})"
-        compiled = f"staticmethod({compiled})" if below.is_function else compiled
+        rename, (parameters, arguments) = below.rename, below.signature()
+        compiled = below.name if below.is_function else f"{below.name}.forward"
+        compiled = f"torch.compile({compiled}, dynamic=False, backend={rename('run_graph')})"
+        intercepted = f"{rename('is_intercepted')}() or {rename('is_transformed')}()"
+        body = [
+            f"if torch.compiler.is_compiling() or {intercepted}:",
+            f"    return {below.call(arguments)}",
+            wrap_call(f"return self.__compiled({arguments})"),
+        ]
         doc = f'"""{below.name}, whose graphs run with generated kernels; what is between them runs as it is."""'
-        return f"{doc}\n\nforward = {compiled}\n"
+        attribute = f"__compiled = {f'staticmethod({compiled})' if below.is_function else compiled}"
+        return "\n".join([doc, "", attribute, "", wrap_call(f"def forward({parameters}):"), *map(indent, body)])

@@ -70,7 +70,7 @@ class Source(NamedTuple):
     value: Any = None
 
 
-GRAPH_BREAK_HINT = 'torch.compile(model, backend="kernelwright") optimises the graphs between graph breaks'
+NOT_CAPTURED_HINT = "kw optimize without --show, which times torch.compile of the program, too"
 
 
 @dataclass(frozen=True)
@@ -156,7 +156,7 @@ def _capture_unchanged(program: Callable[..., Any], args: Any, kwargs: Any) -> C
             exported = torch.export.export(module, args, kwargs, strict=False)
             decomposed = exported.run_decompositions(build_decomposition_table())
     except Exception as error:
-        raise ProblemError(_explain_failure(error), next=GRAPH_BREAK_HINT, where=find_location(error)) from error
+        raise ProblemError(_explain_failure(error), next=NOT_CAPTURED_HINT, where=find_location(error)) from error
     graph = decomposed.graph_module.graph
     _require_static(decomposed)
     for node in [node for node in graph.nodes if op_name(node.target).startswith("_assert")]:
@@ -206,9 +206,9 @@ def _require_static(exported: torch.export.ExportedProgram) -> None:
     """
     shapes = [node.meta["val"].shape for node in exported.graph.nodes if hasattr(node.meta.get("val"), "shape")]
     if any(isinstance(size, torch.SymInt) for shape in shapes for size in shape):
-        raise ProblemError("the shapes of its tensors depend on values", next=GRAPH_BREAK_HINT)
+        raise ProblemError("the shapes of its tensors depend on values", next=NOT_CAPTURED_HINT)
     if any(spec.kind is InputKind.TOKEN for spec in exported.graph_signature.input_specs):
-        raise ProblemError("it has operators with effects, such as checks of values", next=GRAPH_BREAK_HINT)
+        raise ProblemError("it has operators with effects, such as checks of values", next=NOT_CAPTURED_HINT)
 
 
 def capture_with_training_mode(

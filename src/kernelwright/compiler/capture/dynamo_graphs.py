@@ -6,6 +6,7 @@ import copy
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,8 +18,7 @@ from kernelwright.compiler.capture.graph_signature import sign_graph
 from kernelwright.core.pytree import clone_inputs
 
 MISSING_FAKE = re.compile(r"no fake impl registered for <CustomOpDef\((\w+)::(\w+)\)>")
-MAX_OPAQUE = 8
-"""Operators without a fake implementation for which the recording is repeated."""
+SKIPPED_OPERATOR = re.compile(r"skip reason: <OpOverload\(op='(\w+\.\w+)', overload='default'\)>")
 TORCH_FOLDER = Path(torch.__file__).parent
 MAX_SHOWN = 4
 """Causes of breaks that are listed."""
@@ -66,12 +66,11 @@ class Recording:
 
     graphs: dict[str, DynamoGraph] = field(default_factory=dict)
     breaks: dict[str, None] = field(default_factory=dict)
-    opaque: list[str] = field(default_factory=list)
+    opaque: dict[str, None] = field(default_factory=dict)
 
     def __call__(self, module: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
         """Return a function that runs a graph, and records it in its first call."""
-        if reason := _explain_break(getattr(module, "compile_subgraph_reason", None)):
-            self.breaks[reason] = None
+        self._note_break(getattr(module, "compile_subgraph_reason", None))
         signature, own = sign_graph(module, inputs), fx.GraphModule(module, copy.deepcopy(module.graph))
 
         def run(*args: Any) -> Any:
@@ -83,13 +82,25 @@ class Recording:
 
         return run
 
+    def _note_break(self, found: Any) -> None:
+        """Note torch's reason for the end of a graph, with the line of the program."""
+        if found is None or not found.graph_break:
+            return
+        reason = next(iter(str(found.reason).strip().splitlines()), "").rstrip(".")
+        reason = "data-dependent control flow" if reason.startswith(CONTROL_FLOW) else reason
+        if operator := SKIPPED_OPERATOR.search(str(found.reason)):  # an earlier recording in this process found it
+            self.opaque[operator[1]] = None
+            reason = f"the operator {operator[1]} has no fake implementation"
+        own = [frame for frame in found.user_stack if not Path(frame.filename).is_relative_to(TORCH_FOLDER)]
+        self.breaks[reason + (f" ({Path(own[-1].filename).name}:{own[-1].lineno})" if own else "")] = None
+
     def summary(self, reason: str) -> str:
         """One sentence on the graphs, for the user; `reason` is why the program is no single graph."""
         count, shown = len(self.graphs), list(self.breaks)[:MAX_SHOWN]
         hidden = len(self.breaks) - len(shown)
         why = "; ".join([*shown, *([f"and {hidden} more"] if hidden else [])]) or reason
         graphs = "1 graph" if count == 1 else f"{count} graphs"
-        return f"the program runs as {graphs} of torch.compile, with Python around them: {why}"
+        return f"the program is captured as {graphs} of torch.compile, not as a whole: {why}"
 
 
 def record_graphs(program: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Recording:
@@ -104,11 +115,11 @@ def record_graphs(program: Callable[..., Any], args: Sequence[Any], kwargs: dict
             _run_with(recording, program, args, kwargs)
             return recording
         except Exception as error:
-            opaque = MISSING_FAKE.search(str(error))
-            if opaque is None or len(recording.opaque) == MAX_OPAQUE:
+            found = MISSING_FAKE.search(str(error))
+            if found is None or (name := f"{found[1]}.{found[2]}") in recording.opaque:
                 raise
-            torch.compiler.disallow_in_graph(getattr(getattr(torch.ops, opaque[1]), opaque[2]).default)
-            recording = Recording(opaque=[*recording.opaque, f"{opaque[1]}.{opaque[2]}"])
+            torch._dynamo.disallow_in_graph(attrgetter(f"{name}.default")(torch.ops))
+            recording = Recording(opaque={**recording.opaque, name: None})
 
 
 def _run_with(backend: Recording, program: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> None:
@@ -131,13 +142,3 @@ def describe_results(inputs: Sequence[torch.Tensor], results: Sequence[Any]) -> 
         Layout(one.dtype, tuple(one.shape), one.stride(), pointers.index(pointers[at]) if pointers[at] else at)
         for at, one in zip(own, tensors, strict=True)
     )
-
-
-def _explain_break(found: Any) -> str:
-    """Torch's reason for the end of a graph, with the line of the program; empty if it is the program's end."""
-    if found is None or not found.graph_break:
-        return ""
-    reason = next(iter(str(found.reason).strip().splitlines()), "").rstrip(".")
-    reason = "data-dependent control flow" if reason.startswith(CONTROL_FLOW) else reason
-    own = [frame for frame in found.user_stack if not Path(frame.filename).is_relative_to(TORCH_FOLDER)]
-    return reason + (f" ({Path(own[-1].filename).name}:{own[-1].lineno})" if own else "")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 
 import torch
+from torch.fx.node import map_arg
 
 
 def sign_graph(module, inputs):
@@ -27,7 +28,7 @@ def sign_graph(module, inputs):
         target = target_name(node)
         if node.op in ("get_attr", "call_module") or "<locals>" in target:
             return None
-        given = torch.fx.node.map_arg((node.args, node.kwargs), lambda read: f"%{numbers[read]}")
+        given = map_arg((node.args, node.kwargs), lambda read: f"%{numbers[read]}")
         lines.append(f"{node.op} {target} {given}")
         numbers[node] = len(numbers)
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:24]
