@@ -17,12 +17,24 @@ from kernelwright.compiler.guards import DISPATCH_CHECKS, emit_no_alias_check, e
 from kernelwright.compiler.kernel_source import RegionKernel, wrap_call
 from kernelwright.problems import Problem
 
+IMPORTS = """import hashlib
+from torch.fx.node import map_arg
+from torch.utils._pytree import tree_leaves
+"""
 BACKEND_TEMPLATE = '''
 def run_graph(module, inputs):
     """The backend of torch.compile: the function generated for a graph, and a graph that is none of
     these as Dynamo captured it."""
     generated = GRAPHS.get(sign_graph(module, inputs))
     return (lambda *tensors: generated(module.forward, *tensors)) if generated else module.forward
+
+
+def runs_as_written(module, *given):
+    """Whether a call is traced, transformed or differentiated, so that torch has to see the program's own operators."""
+    if torch.compiler.is_compiling() or is_intercepted() or is_transformed():
+        return True
+    values = (*module.parameters(), *tree_leaves(given)) if torch.is_grad_enabled() else ()
+    return any(isinstance(one, torch.Tensor) and one.requires_grad for one in values)
 
 
 def can_run_kernels(*tensors):
@@ -65,9 +77,7 @@ class GraphLayer:
     @property
     def imports(self) -> str:
         """Those of the kernels' language and of the signatures."""
-        return (
-            backend_for(self.device).imports if self.kernels else ""
-        ) + "import hashlib\nfrom torch.fx.node import map_arg\n"
+        return (backend_for(self.device).imports if self.kernels else "") + IMPORTS
 
     def sections(self, problem: Problem) -> list[tuple[str, str]]:
         """The kernels, a function for each graph, and the backend of torch.compile that selects it."""
@@ -128,9 +138,8 @@ class GraphLayer:
         rename, (parameters, arguments) = below.rename, below.signature()
         compiled = below.name if below.is_function else f"{below.name}.forward"
         compiled = f"torch.compile({compiled}, dynamic=False, backend={rename('run_graph')})"
-        intercepted = f"{rename('is_intercepted')}() or {rename('is_transformed')}()"
         body = [
-            f"if torch.compiler.is_compiling() or {intercepted}:",
+            f"if {rename('runs_as_written')}({', '.join(['self', *below.argument_names()])}):",
             f"    return {below.call(arguments)}",
             wrap_call(f"return self.__compiled({arguments})"),
         ]
