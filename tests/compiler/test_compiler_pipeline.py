@@ -773,16 +773,17 @@ BY_VALUE = FUNCTION.format(name="work").replace(
 )
 
 
-def test_what_cannot_be_captured_is_left_to_torch_and_said(tmp_path, swift):
+def test_what_cannot_be_captured_as_a_whole_has_kernels_between_its_breaks(tmp_path, swift):
     found = program.optimize_file(f"{problem_in(tmp_path, BY_VALUE)}:work")
     assert found.verdict.accepted, found.verdict.reason
-    assert (found.regions, found.fallbacks, found.whole_program_winner) == ((), (), "torch")
+    assert found.engine == OWN_KERNELS
     (note,) = found.notes
-    assert note.startswith(
-        "the program is not captured, so that no region becomes a kernel: data-dependent control flow"
+    assert note == (
+        "the program is captured as 2 graphs of torch.compile, not as a whole: data-dependent control flow (problem.py:5)"
     )
     made, x, y = module_of(found.source), torch.randn(9, 40), torch.randn(40)
-    torch.testing.assert_close(made.ModelNew()(x, y), made.work(x, y))
+    for given in (x, x.abs() * 1e9):
+        torch.testing.assert_close(made.ModelNew()(given, y), made.work(given, y))
 
 
 @pytest.mark.slow
@@ -792,11 +793,23 @@ def test_what_cannot_be_captured_is_compiled_where_that_is_faster(tmp_path, swif
     assert found.verdict.accepted, found.verdict.reason
     assert found.whole_program_winner == "torch.compile"
     assert found.notes[0] == "the file runs the whole program with torch.compile: 1.30x faster than the next, torch"
-    assert found.notes[1].startswith("the program is not captured")
+    assert found.notes[1].startswith("the program is captured as 2 graphs of torch.compile")
+    assert all(region.not_used for region in found.regions)
+
+
+def test_a_plan_of_graphs_shows_their_regions_and_what_breaks_them(tmp_path, swift):
+    path = problem_in(tmp_path, BY_VALUE)
+    found = program.optimize_file(f"{path}:work", plan_only=True)
+    assert [region.name for region in found.regions] == ["graph_1_region_0", "graph_2_region_0"]
+    assert "data-dependent control flow (problem.py:5)" in found.notes[0]
+    assert [file for file in tmp_path.iterdir() if file.is_file()] == [path]
 
 
 def test_a_plan_of_what_cannot_be_captured_is_one_clear_error(tmp_path, swift):
-    path = problem_in(tmp_path, BY_VALUE)
+    text = BY_VALUE.replace(
+        "    if x.sum", "    if torch.compiler.is_dynamo_compiling():\n        raise ValueError\n    if x.sum"
+    )
+    path = problem_in(tmp_path, text)
     with pytest.raises(ProblemError, match="data-dependent control flow"):
         program.optimize_file(f"{path}:work", plan_only=True)
     assert [file for file in tmp_path.iterdir() if file.is_file()] == [path]

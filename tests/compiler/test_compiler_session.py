@@ -85,13 +85,19 @@ def test_buffers_are_as_before_a_step(fault):
 
 
 def test_a_program_that_cannot_be_captured_has_no_kernels_and_a_note():
-    session = session_of(lambda x: x * 2 if x.sum() > 0 else x, X)
+    def fails_within_dynamo(x):
+        if torch.compiler.is_dynamo_compiling():
+            raise ValueError("not here")
+        return x * 2 if x.sum() > 0 else x
+
+    session = session_of(fails_within_dynamo, X)
     session.make_plan()
     session.tune_regions()
     session.tune_gradients()
     assert (session.plan, session.kernel_layer(), session.outcomes()) == (None, None, ())
-    (fault,) = session.faults
+    fault, other = session.faults
     assert fault.startswith("the program is not captured, so that no region becomes a kernel: data-dependent control")
+    assert other == "torch.compile captures no graphs either: ValueError: not here"
 
 
 class FailsOnce(FirstChoice):
