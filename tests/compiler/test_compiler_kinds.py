@@ -32,7 +32,7 @@ ONE_GRAPH, CONSTANT = (
 IN_GRAPHS = {
     "attribute_changed": ONE_GRAPH + CONSTANT,
     "boolean_mask": ONE_GRAPH,
-    "branch_on_values": "the program is captured as 2 graphs of torch.compile, not as a whole: data-dependent control flow",
+    "branch_on_values": "the program is captured as 2 graphs of torch.compile, not as a whole: data-dependent",
     "call_overridden": ONE_GRAPH + "the module has a __call__ of its own around its forward",
     "closure_over_module": ONE_GRAPH + CONSTANT,
     "default_tuple": ONE_GRAPH + "torch.export cannot capture it: Unsupported input type <class 'torch.dtype'>",

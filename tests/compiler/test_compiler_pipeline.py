@@ -694,7 +694,7 @@ def test_a_fault_of_the_judge_itself_is_said(tmp_path, swift):
         assert "the reference cannot be compared" in error.message
 
 
-STEPS = ["make_plan", "write_atomic", "verify", "optimize_session", "load_candidate", "plan_program"]
+STEPS = ["make_plan", "write_atomic", "verify", "optimize_session", "load", "plan_program"]
 
 
 @pytest.mark.parametrize("step", fast_first(3, STEPS))
@@ -778,9 +778,8 @@ def test_what_cannot_be_captured_as_a_whole_has_kernels_between_its_breaks(tmp_p
     assert found.verdict.accepted, found.verdict.reason
     assert found.engine == OWN_KERNELS
     (note,) = found.notes
-    assert note == (
-        "the program is captured as 2 graphs of torch.compile, not as a whole: data-dependent control flow (problem.py:5)"
-    )
+    assert note.startswith("the program is captured as 2 graphs of torch.compile, not as a whole: ")
+    assert note.endswith("data-dependent control flow (problem.py:5)")
     made, x, y = module_of(found.source), torch.randn(9, 40), torch.randn(40)
     for given in (x, x.abs() * 1e9):
         torch.testing.assert_close(made.ModelNew()(given, y), made.work(given, y))

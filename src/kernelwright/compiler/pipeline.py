@@ -5,10 +5,9 @@ from __future__ import annotations
 import itertools
 import math
 import tempfile
-import warnings
 from collections.abc import Sequence, Set
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import msgspec
@@ -19,10 +18,11 @@ from kernelwright.benchmark.variants import require_baselines
 from kernelwright.compiler.backends import backend_for
 from kernelwright.compiler.budget import Budget, OutOfTime, time_limit
 from kernelwright.compiler.compile_pool import CompilePool
+from kernelwright.compiler.kernel_source import load
 from kernelwright.compiler.module_summary import summarize_modules
 from kernelwright.compiler.planning import RegionPlan, merge_fallbacks, merge_rewrites, plan_problem
 from kernelwright.compiler.rewrites.registry import ALL_REWRITES, OFF_BY_DEFAULT
-from kernelwright.compiler.selection import EAGER, IN_GRAPH, ProgramSelector, Variant, explain_choice
+from kernelwright.compiler.selection import EAGER, IN_GRAPH, ProgramSelector, Variant, explain_choice, names_in_memory
 from kernelwright.compiler.session import OptimizationSession, untuned
 from kernelwright.compiler.tuning import Tuner
 from kernelwright.core.bench import Bench
@@ -46,7 +46,7 @@ from kernelwright.diagnosis.why import why_with_work
 from kernelwright.machines import machine as machine_here
 from kernelwright.machines import refresh_memory
 from kernelwright.measure.paired import InterleavedTimings
-from kernelwright.problems import Problem, load_candidate, load_problem
+from kernelwright.problems import Problem, load_problem
 from kernelwright.problems.supported import require_supported
 from kernelwright.sandbox import ForkServer
 from kernelwright.verification.outcome import (
@@ -272,22 +272,27 @@ class StagedFile:
     def _verified(self, variant: Variant) -> tuple[str, Verdict]:
         self.session.free_memory()
         source = variant.source(self.session.problem, file_header(self.session, variant))
+        if variant.engine == OWN_KERNELS and self.session.device == "cpu":
+            self._compile_kernels(variant)
         return source, self._verify(source)
+
+    def _compile_kernels(self, variant: Variant) -> None:
+        """Compile the kernels without the original program: to define its custom operators again in this process would
+        invalidate those that the program calls.
+
+        Raises:
+            RuntimeWarning: the kernels do not compile.
+        """
+        problem = self.session.problem
+        load(variant.source(replace(problem, source=None), ""), names_in_memory(problem, self.session.program))
 
     def _verify(self, source: str) -> Verdict:
         """Verify a source text.
 
         Timed calls are not checked: nothing here wants to deceive its clock.
-
-        Raises:
-            RuntimeWarning: the kernels do not compile.
         """
         write_atomic(self.path, source.encode())
         problem, device = self.session.problem, self.session.device
-        if device == "cpu":
-            with warnings.catch_warnings():
-                warnings.filterwarnings("error", "kernels do not compile here", RuntimeWarning)
-                load_candidate(str(self.path), problem, device)
         with tf32_as_set():
             return verify(problem, str(self.path), device=device, fork_server=self.fork_server, check_timed_calls=False)
 
