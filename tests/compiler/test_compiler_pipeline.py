@@ -488,10 +488,12 @@ def test_a_small_tensor_from_outside_is_written_out(tmp_path):
     torch.testing.assert_close(made.ModelNew()(x), made.work(x))
 
 
-def test_a_large_tensor_from_outside_is_refused(tmp_path):
+@pytest.mark.parametrize("train", [False, True])
+def test_a_large_tensor_from_outside_is_not_written_out(tmp_path, train):
     path = problem_in(tmp_path, CONSTANT.format(size=400))
-    with pytest.raises(KernelwrightError, match="400 elements"):
-        text_of(f"{path}:work")
+    with pytest.raises(AssertionError, match="captures a constant tensor of 400 elements") as caught:
+        text_of(f"{path}:work", train=train)
+    assert ("as 1 graph of torch.compile" in str(caught.value)) is not train
 
 
 # ---- the whole way, with its slow steps replaced
