@@ -11,6 +11,7 @@ from broken_programs import PROGRAMS, X
 
 from kernelwright.compiler.capture.dynamo_graphs import record_graphs
 from kernelwright.compiler.capture.graph_signature import sign_graph
+from kernelwright.core.errors import ProblemError
 from kernelwright.problems import load_problem
 
 pytestmark = pytest.mark.filterwarnings("ignore:Dynamo does not know how to trace")
@@ -57,6 +58,17 @@ def test_results_that_share_memory_are_recorded_as_such():
     first, _ = recorded(program, torch.randn(4, 4)).graphs.values()
     pairs = [(result.shape, result.shares_with) for result in first.results]
     assert len({shared for _, shared in pairs}) == 1, pairs
+
+
+def test_a_program_that_dynamo_cannot_run_is_one_clear_error():
+    def caught(x):
+        try:
+            return x @ x
+        except RuntimeError:
+            return x * 2
+
+    with pytest.raises(ProblemError, match="Dynamo cannot run the program: "):
+        recorded(caught, X)
 
 
 def only_graph(program, *args):

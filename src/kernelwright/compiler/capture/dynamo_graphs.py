@@ -15,6 +15,7 @@ from torch import fx
 
 from kernelwright.compiler.capture.capture import silence_torch
 from kernelwright.compiler.capture.graph_signature import sign_graph
+from kernelwright.core.errors import ProblemError
 from kernelwright.core.pytree import clone_inputs
 
 MISSING_FAKE = re.compile(r"no fake impl registered for <CustomOpDef\((\w+)::(\w+)\)>")
@@ -107,7 +108,7 @@ def record_graphs(program: Callable[..., Any], args: Sequence[Any], kwargs: dict
     """Run a program once, without gradients, on copies of its inputs, and record the graphs that Dynamo captures.
 
     Raises:
-        Exception: Dynamo cannot run the program.
+        ProblemError: Dynamo cannot run the program.
     """
     recording = Recording()
     while True:
@@ -117,7 +118,8 @@ def record_graphs(program: Callable[..., Any], args: Sequence[Any], kwargs: dict
         except Exception as error:
             found = MISSING_FAKE.search(str(error))
             if found is None or (name := f"{found[1]}.{found[2]}") in recording.opaque:
-                raise
+                line = next(iter(str(error).strip().splitlines()), type(error).__name__)
+                raise ProblemError(f"Dynamo cannot run the program: {line}") from error
             torch._dynamo.disallow_in_graph(attrgetter(f"{name}.default")(torch.ops))
             recording = Recording(opaque={**recording.opaque, name: None})
 
