@@ -19,7 +19,7 @@ from kernelwright.core.errors import ProblemError
 from kernelwright.core.pytree import clone_inputs
 
 MISSING_FAKE = re.compile(r"no fake impl registered for <CustomOpDef\((\w+)::(\w+)\)>")
-SKIPPED_OPERATOR = re.compile(r"skip reason: <OpOverload\(op='(\w+\.\w+)', overload='default'\)>")
+SKIPPED_OPERATOR = re.compile(r"module: torch\._ops\.\w+, qualname: (\w+)::(\w+)")
 TORCH_FOLDER = Path(torch.__file__).parent
 MAX_SHOWN = 4
 """Causes of breaks that are listed."""
@@ -90,8 +90,8 @@ class Recording:
         reason = next(iter(str(found.reason).strip().splitlines()), "").rstrip(".")
         reason = "data-dependent control flow" if reason.startswith(CONTROL_FLOW) else reason
         if operator := SKIPPED_OPERATOR.search(str(found.reason)):  # an earlier recording in this process found it
-            self.opaque[operator[1]] = None
-            reason = f"the operator {operator[1]} has no fake implementation"
+            self.opaque[name := f"{operator[1]}.{operator[2]}"] = None
+            reason = f"the operator {name} has no fake implementation"
         own = [frame for frame in found.user_stack if not Path(frame.filename).is_relative_to(TORCH_FOLDER)]
         self.breaks[reason + (f" ({Path(own[-1].filename).name}:{own[-1].lineno})" if own else "")] = None
 
