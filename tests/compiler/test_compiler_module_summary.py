@@ -53,7 +53,7 @@ def planned(program, *args):
 
 def by_name(program, *args, runs_kernels=True):
     plan, outcomes = planned(program, *args)
-    return {row.name: row for row in summarize_modules(plan, outcomes, None, runs_kernels=runs_kernels)}
+    return {row.name: row for row in summarize_modules([plan], outcomes, None, runs_kernels=runs_kernels)}
 
 
 def test_equal_blocks_are_one_row_with_their_linear_layers():
@@ -69,7 +69,7 @@ def test_equal_blocks_are_one_row_with_their_linear_layers():
 
 def test_every_region_is_counted_once():
     plan, outcomes = planned(Stack(), torch.randn(2, 8))
-    rows = summarize_modules(plan, outcomes, None, runs_kernels=True)
+    rows = summarize_modules([plan], outcomes, None, runs_kernels=True)
     assert sum(row.num_regions for row in rows) == len(plan.regions)
     assert {name for row in rows for name in row.regions} == {outcome.name for outcome in outcomes}
 
@@ -123,7 +123,7 @@ def test_a_diagnosis_times_the_modules():
     diagnosis = replace(diagnosis, time_us=200.0)
     plan, outcomes = planned(program, x)
     outcomes = [replace(outcome, after_us=1.0) for outcome in outcomes]
-    rows = {row.name: row for row in summarize_modules(plan, outcomes, diagnosis, runs_kernels=True)}
+    rows = {row.name: row for row in summarize_modules([plan], outcomes, diagnosis, runs_kernels=True)}
     total_us = sum(row.before_us or 0.0 for row in rows.values())
     assert total_us == pytest.approx(sum(module.time_us for module in diagnosis.modules))
     block = rows["blocks.0-2"]
@@ -137,7 +137,7 @@ def test_a_diagnosis_times_the_modules():
 def test_regions_that_torch_won_take_as_long_as_before():
     plan, outcomes = planned(lambda x: torch.sigmoid(x) * 2, torch.randn(2, 8))
     outcomes = [replace(outcome, winner="torch", after_us=30.0) for outcome in outcomes]
-    (row,) = summarize_modules(plan, outcomes, None, runs_kernels=True)
+    (row,) = summarize_modules([plan], outcomes, None, runs_kernels=True)
     assert (row.before_us, row.after_us, row.num_kernels) == (30.0, 30.0, 0)
 
 

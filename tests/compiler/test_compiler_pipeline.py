@@ -488,10 +488,12 @@ def test_a_small_tensor_from_outside_is_written_out(tmp_path):
     torch.testing.assert_close(made.ModelNew()(x), made.work(x))
 
 
-def test_a_large_tensor_from_outside_is_refused(tmp_path):
+@pytest.mark.parametrize("train", [False, True])
+def test_a_large_tensor_from_outside_is_not_written_out(tmp_path, train):
     path = problem_in(tmp_path, CONSTANT.format(size=400))
-    with pytest.raises(KernelwrightError, match="400 elements"):
-        text_of(f"{path}:work")
+    with pytest.raises(AssertionError, match="captures a constant tensor of 400 elements") as caught:
+        text_of(f"{path}:work", train=train)
+    assert ("as 1 graph of torch.compile" in str(caught.value)) is not train
 
 
 # ---- the whole way, with its slow steps replaced
@@ -694,7 +696,7 @@ def test_a_fault_of_the_judge_itself_is_said(tmp_path, swift):
         assert "the reference cannot be compared" in error.message
 
 
-STEPS = ["make_plan", "write_atomic", "verify", "optimize_session", "load_candidate", "plan_program"]
+STEPS = ["make_plan", "write_atomic", "verify", "optimize_session", "load", "plan_program"]
 
 
 @pytest.mark.parametrize("step", fast_first(3, STEPS))
@@ -773,16 +775,16 @@ BY_VALUE = FUNCTION.format(name="work").replace(
 )
 
 
-def test_what_cannot_be_captured_is_left_to_torch_and_said(tmp_path, swift):
+def test_what_cannot_be_captured_as_a_whole_has_kernels_between_its_breaks(tmp_path, swift):
     found = program.optimize_file(f"{problem_in(tmp_path, BY_VALUE)}:work")
     assert found.verdict.accepted, found.verdict.reason
-    assert (found.regions, found.fallbacks, found.whole_program_winner) == ((), (), "torch")
+    assert found.engine == OWN_KERNELS
     (note,) = found.notes
-    assert note.startswith(
-        "the program is not captured, so that no region becomes a kernel: data-dependent control flow"
-    )
+    assert note.startswith("the program is captured as 2 graphs of torch.compile, not as a whole: ")
+    assert note.endswith("data-dependent control flow (problem.py:5)")
     made, x, y = module_of(found.source), torch.randn(9, 40), torch.randn(40)
-    torch.testing.assert_close(made.ModelNew()(x, y), made.work(x, y))
+    for given in (x, x.abs() * 1e9):
+        torch.testing.assert_close(made.ModelNew()(given, y), made.work(given, y))
 
 
 @pytest.mark.slow
@@ -792,11 +794,23 @@ def test_what_cannot_be_captured_is_compiled_where_that_is_faster(tmp_path, swif
     assert found.verdict.accepted, found.verdict.reason
     assert found.whole_program_winner == "torch.compile"
     assert found.notes[0] == "the file runs the whole program with torch.compile: 1.30x faster than the next, torch"
-    assert found.notes[1].startswith("the program is not captured")
+    assert found.notes[1].startswith("the program is captured as 2 graphs of torch.compile")
+    assert len(found.regions) == 2
+
+
+def test_a_plan_of_graphs_shows_their_regions_and_what_breaks_them(tmp_path, swift):
+    path = problem_in(tmp_path, BY_VALUE)
+    found = program.optimize_file(f"{path}:work", plan_only=True)
+    assert [region.name for region in found.regions] == ["graph_1_region_0", "graph_2_region_0"]
+    assert "data-dependent control flow (problem.py:5)" in found.notes[0]
+    assert [file for file in tmp_path.iterdir() if file.is_file()] == [path]
 
 
 def test_a_plan_of_what_cannot_be_captured_is_one_clear_error(tmp_path, swift):
-    path = problem_in(tmp_path, BY_VALUE)
+    text = BY_VALUE.replace(
+        "    if x.sum", "    if torch.compiler.is_dynamo_compiling():\n        raise ValueError\n    if x.sum"
+    )
+    path = problem_in(tmp_path, text)
     with pytest.raises(ProblemError, match="data-dependent control flow"):
         program.optimize_file(f"{path}:work", plan_only=True)
     assert [file for file in tmp_path.iterdir() if file.is_file()] == [path]

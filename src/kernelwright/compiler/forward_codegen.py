@@ -329,6 +329,17 @@ def _source_expr(node: fx.Node, source: Source, owner: str) -> str:
     return f"torch.tensor({value.tolist()}, dtype={value.dtype}, device={str(value.device)!r})"
 
 
+def require_writable_constants(captured: CapturedProgram) -> None:
+    """Check that the constants of a program can be written as literals.
+
+    Raises:
+        ProblemError: one cannot.
+    """
+    for node, source in captured.sources.items():
+        if source.kind == "constant":
+            _source_expr(node, source, "self")
+
+
 def _identifier(name: str) -> str:
     return f"{name}_" if keyword.iskeyword(name) or name in ("torch", "self") else name
 

@@ -58,6 +58,11 @@ def make_fast_check(tensors):
         return lambda *others: False
 
 
+def is_unmaterialized(tensor) -> bool:
+    """Whether a tensor's memory does not hold its values: negated, zero or functional tensors."""
+    return tensor.is_neg() or tensor._is_zerotensor() or torch._is_functional_tensor(tensor)
+'''
+DISPATCH_CHECKS = '''
 def is_intercepted() -> bool:
     """Whether a dispatch mode or forward-mode AD intercepts operators."""
     return torch._C._len_torch_dispatch_stack() > 0 or torch.autograd.forward_ad._current_level >= 0
@@ -70,12 +75,8 @@ def is_transformed() -> bool:
         or torch._C._functorch.peek_interpreter_stack()
         or torch._C._dispatch_tls_is_dispatch_key_included("PreDispatch")
     )
-
-
-def is_unmaterialized(tensor) -> bool:
-    """Whether a tensor's memory does not hold its values: negated, zero or functional tensors."""
-    return tensor.is_neg() or tensor._is_zerotensor() or torch._is_functional_tensor(tensor)
 '''
+"""Definitions that guards of tensors and of Dynamo graphs share."""
 
 
 def emit_guard(
@@ -89,7 +90,7 @@ def emit_guard(
     """
     reservation = "" if has_gradients else "; they do not compute gradients"
     guard = GUARD_TEMPLATE.format(device=device, reservation=reservation, missing_kernels_check=missing_kernels_check)
-    return f"{_emit_layout_table(forward, trainable)}\n{guard}"
+    return f"{_emit_layout_table(forward, trainable)}\n{guard}\n{DISPATCH_CHECKS}"
 
 
 def _emit_layout_table(forward: ForwardCodegen, trainable: Set[fx.Node]) -> str:

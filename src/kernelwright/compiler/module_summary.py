@@ -89,20 +89,21 @@ class _Module:
 
 
 def summarize_modules(
-    plan: RegionPlan, outcomes: Sequence[RegionOutcome], diagnosis: Diagnosis | None, *, runs_kernels: bool
+    plans: Sequence[RegionPlan], outcomes: Sequence[RegionOutcome], diagnosis: Diagnosis | None, *, runs_kernels: bool
 ) -> tuple[ModuleOutcome, ...]:
     """Group regions and operators that stay with torch by module, equal modules of a repeated stack together.
 
     Args:
+        plans: that of the whole program, or those of its graphs.
         outcomes: of the regions, without the repeated ones; those of a backward pass are ignored.
         diagnosis: of the original program, for the modules' times; without it they come from the regions alone.
         runs_kernels: the written file runs the kernels that won.
     Returns:
         The modules, those with the longest time before first.
     """
-    layout = _lay_out(plan.captured.graph)
-    modules = _collect(plan, outcomes, layout.paths)
-    _add_times(modules, plan, layout, diagnosis)
+    layout = _lay_out(node for plan in plans for node in plan.captured.graph.nodes)
+    modules = _collect(plans, outcomes, layout.paths)
+    _add_times(modules, plans, layout, diagnosis)
     groups: dict[object, list[_Module]] = defaultdict(list)
     for module in modules.values():
         if module.parts or module.refused:
@@ -115,9 +116,9 @@ def summarize_modules(
 # ---- modules of nodes
 
 
-def _lay_out(graph: fx.Graph) -> _Layout:
+def _lay_out(nodes: Iterable[fx.Node]) -> _Layout:
     layout = _Layout({}, {}, {})
-    for node in graph.nodes:
+    for node in nodes:
         if node.op != "call_function":
             continue
         if stack := list((node.meta.get("nn_module_stack") or {}).values()):
@@ -146,17 +147,21 @@ def _class_name(cls: object) -> str:
     return f"{cls.__module__}.{cls.__qualname__}" if isinstance(cls, type) else str(cls)
 
 
-def _collect(plan: RegionPlan, outcomes: Sequence[RegionOutcome], paths: Mapping[fx.Node, str]) -> dict[str, _Module]:
+def _collect(
+    plans: Sequence[RegionPlan], outcomes: Sequence[RegionOutcome], paths: Mapping[fx.Node, str]
+) -> dict[str, _Module]:
     """Modules by path, with their operators and regions, without times."""
     modules: dict[str, _Module] = {}
+    refused = {node: reason for plan in plans for node, reason in plan.refused.items()}
     for node, path in paths.items():
         module = modules.setdefault(path, _Module(path))
         module.signature.append((str(node.target), _shape(node)))
-        if node in plan.refused:
-            module.refused.append((str(node.target), plan.refused[node]))
+        if node in refused:
+            module.refused.append((str(node.target), refused[node]))
     by_name = {outcome.name: outcome for outcome in outcomes}
-    for region, nodes in plan.regions:
-        outcome = by_name.get(plan.same_as.get(region.name, region.name))
+    same_as = {name: original for plan in plans for name, original in plan.same_as.items()}
+    for region, nodes in (part for plan in plans for part in plan.regions):
+        outcome = by_name.get(same_as.get(region.name, region.name))
         if outcome is None:
             continue
         weights: Counter[str] = Counter()
@@ -182,10 +187,12 @@ def _num_elements(node: fx.Node) -> int:
 # ---- times
 
 
-def _add_times(modules: Mapping[str, _Module], plan: RegionPlan, layout: _Layout, diagnosis: Diagnosis | None) -> None:
+def _add_times(
+    modules: Mapping[str, _Module], plans: Sequence[RegionPlan], layout: _Layout, diagnosis: Diagnosis | None
+) -> None:
     """Set the times of each module, from the diagnosis if it knows modules, else from the regions."""
     if diagnosis and diagnosis.modules:
-        _add_diagnosed_times(modules, plan, layout, diagnosis.operators)
+        _add_diagnosed_times(modules, plans, layout, diagnosis.operators)
         return
     for module in modules.values():
         parts = module.parts
@@ -196,16 +203,16 @@ def _add_times(modules: Mapping[str, _Module], plan: RegionPlan, layout: _Layout
 
 
 def _add_diagnosed_times(
-    modules: Mapping[str, _Module], plan: RegionPlan, layout: _Layout, operators: Iterable[OperatorSummary]
+    modules: Mapping[str, _Module], plans: Sequence[RegionPlan], layout: _Layout, operators: Iterable[OperatorSummary]
 ) -> None:
     """Divide the time of each module into that of operators which stay with torch, and that of the regions.
 
     The diagnosis names the operators that ran, which is not how the graph names them. So an operator stays with torch
     if its module has no operator in a region, or if it is of a kind that no region computes.
     """
-    in_regions = {node for part in plan.regions for node in part.nodes}
+    in_regions = {node for plan in plans for part in plan.regions for node in part.nodes}
     with_regions = {layout.own_paths[node] for node in in_regions & layout.own_paths.keys()}
-    with_refused = {layout.own_paths[node] for node in plan.refused if node in layout.own_paths}
+    with_refused = {layout.own_paths[node] for plan in plans for node in plan.refused if node in layout.own_paths}
     limiters: dict[str, Counter[str]] = defaultdict(Counter)
     for row in operators:
         own = row.module if row.module in layout.listed else ""

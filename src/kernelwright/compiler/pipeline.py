@@ -5,10 +5,9 @@ from __future__ import annotations
 import itertools
 import math
 import tempfile
-import warnings
 from collections.abc import Sequence, Set
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import msgspec
@@ -21,10 +20,11 @@ from kernelwright.compiler.budget import Budget, OutOfTime, time_limit
 from kernelwright.compiler.compile_ahead import CompileAhead
 from kernelwright.compiler.compile_pool import CompilePool
 from kernelwright.compiler.inductor_cache import inductor_cache
+from kernelwright.compiler.kernel_source import load
 from kernelwright.compiler.module_summary import summarize_modules
-from kernelwright.compiler.planning import RegionPlan, plan_problem
+from kernelwright.compiler.planning import RegionPlan, merge_fallbacks, merge_rewrites, plan_problem
 from kernelwright.compiler.rewrites.registry import ALL_REWRITES, OFF_BY_DEFAULT
-from kernelwright.compiler.selection import EAGER, IN_GRAPH, ProgramSelector, Variant, explain_choice
+from kernelwright.compiler.selection import EAGER, IN_GRAPH, ProgramSelector, Variant, explain_choice, names_in_memory
 from kernelwright.compiler.session import OptimizationSession, untuned
 from kernelwright.compiler.tuning import Tuner
 from kernelwright.core.bench import Bench
@@ -48,7 +48,7 @@ from kernelwright.diagnosis.why import why_with_work
 from kernelwright.machines import machine as machine_here
 from kernelwright.machines import refresh_memory
 from kernelwright.measure.paired import InterleavedTimings
-from kernelwright.problems import Problem, load_candidate, load_problem
+from kernelwright.problems import Problem, load_problem
 from kernelwright.problems.supported import require_supported
 from kernelwright.sandbox import ForkServer
 from kernelwright.verification.outcome import (
@@ -116,8 +116,7 @@ def optimize_file(
     if plan_only:
         problem = load_problem(target)
         with widened_precision(precision):
-            plan = plan_problem(problem, device, disabled)
-        return _plan_only_record(problem, machine_here(device), plan)
+            return _plan_only(problem, device, disabled)
     preload = (*PRELOAD_MODULES, *COMPILER_MODULES[device])
     compiled = inductor_cache(target)
     with (
@@ -220,7 +219,7 @@ def optimize_unrewritten(
 ) -> tuple[list[Variant], InterleavedTimings | None]:
     """Plan and tune the program as it was written, after kernels of a rewritten one were rejected."""
     selector.drop_kernels()
-    session.plan, session.tuned = None, []
+    session.drop_plan()
     session.make_plan(disabled=ALL_REWRITES)
     if session.device == "cuda":
         session.compile_ahead()
@@ -267,7 +266,7 @@ class StagedFile:
     def _may_lack_rewrites(self, variant: Variant) -> bool:
         """Whether a rejected variant runs a rewritten program, and kernels without rewrites are worth the time left."""
         session = self.session
-        is_rewritten = session.plan is not None and session.plan.captured.is_rewritten and not session.trained
+        is_rewritten = any(plan.captured.is_rewritten for plan in session.plans) and not session.trained
         if variant.engine != OWN_KERNELS or not is_rewritten:
             return False
         return session.budget.allows(MIN_REPLAN_S, "kernels without rewrites")
@@ -288,22 +287,27 @@ class StagedFile:
     def _verified(self, variant: Variant) -> tuple[str, Verdict]:
         self.session.free_memory()
         source = variant.source(self.session.problem, file_header(self.session, variant))
+        if variant.engine == OWN_KERNELS and self.session.device == "cpu":
+            self._compile_kernels(variant)
         return source, self._verify(source)
+
+    def _compile_kernels(self, variant: Variant) -> None:
+        """Compile the kernels without the original program: to define its custom operators again in this process would
+        invalidate those that the program calls.
+
+        Raises:
+            RuntimeWarning: the kernels do not compile.
+        """
+        problem = self.session.problem
+        load(variant.source(replace(problem, source=None), ""), names_in_memory(problem, self.session.program))
 
     def _verify(self, source: str) -> Verdict:
         """Verify a source text.
 
         Timed calls are not checked: nothing here wants to deceive its clock.
-
-        Raises:
-            RuntimeWarning: the kernels do not compile.
         """
         write_atomic(self.path, source.encode())
         problem, device = self.session.problem, self.session.device
-        if device == "cpu":
-            with warnings.catch_warnings():
-                warnings.filterwarnings("error", "kernels do not compile here", RuntimeWarning)
-                load_candidate(str(self.path), problem, device)
         with tf32_as_set():
             return verify(problem, str(self.path), device=device, fork_server=self.fork_server, check_timed_calls=False)
 
@@ -348,7 +352,7 @@ def summarize_optimization(
     diagnosis: Diagnosis | None = None,
 ) -> Optimization:
     """Build the record of an optimised program, without its file and benchmark."""
-    notes, plan = [], session.plan
+    notes, plan, plans = [], session.plan, session.plans
     runs_kernels = chosen.engine == OWN_KERNELS
     if not runs_kernels and rounds and chosen.name in rounds.timings and len(rounds.timings) > 1:
         reason = explain_choice(chosen.name, rounds, session.rejected)
@@ -365,14 +369,14 @@ def summarize_optimization(
         notes.append(
             f"not tried within the budget of {session.budget.total_s:.0f} s: {', '.join(session.budget.left_out)}"
         )
-    outcomes, rewrites = session.outcomes(), plan.captured.rewrites if plan else ()
+    outcomes = session.outcomes()
     unused = "" if runs_kernels else _why_unused(session, chosen)
     return Optimization(
         problem=session.problem.name,
         machine=session.tuner.machine,
         diagnosis=diagnosis,
         regions=outcomes if runs_kernels else _mark_unused(outcomes, unused),
-        fallbacks=plan.fallbacks if plan else (),
+        fallbacks=merge_fallbacks(plans),
         output_file="",
         source=source,
         verdict=verdict,
@@ -380,10 +384,10 @@ def summarize_optimization(
         engine=chosen.engine,
         options=chosen.options,
         num_kernels=sum(outcome.has_kernel for outcome in outcomes) if runs_kernels else 0,
-        modules=summarize_modules(plan, outcomes, diagnosis, runs_kernels=runs_kernels) if plan else (),
+        modules=summarize_modules(plans, outcomes, diagnosis, runs_kernels=runs_kernels),
         budget=_budget_use(session.budget),
         notes=(*notes, *session.faults, *session.tuner.notes()),
-        rewrites=tuple(msgspec.structs.replace(one, not_used=unused) for one in rewrites),
+        rewrites=tuple(msgspec.structs.replace(one, not_used=unused) for one in merge_rewrites(plans)),
     )
 
 
@@ -414,24 +418,39 @@ def _budget_use(budget: Budget) -> BudgetUse | None:
     return BudgetUse(total_s=budget.total_s, spent_s=round(budget.spent_s, 2), left_out=tuple(budget.left_out))
 
 
-def _plan_only_record(problem: Problem, machine: Machine, planned: RegionPlan) -> Optimization:
-    parts = [part for part in planned.regions if part.region.name not in planned.same_as]
+def _plan_only(problem: Problem, device: str, disabled: Set[str]) -> Optimization:
+    """The record of a plan.
+
+    Raises:
+        ProblemError: the program cannot be captured, neither as a whole nor in graphs.
+    """
+    machine, notes = machine_here(device), []
+    try:
+        plans: tuple[RegionPlan, ...] = (plan_problem(problem, device, disabled),)
+    except ProblemError:
+        session = OptimizationSession(problem, Tuner(backend_for(device), device, machine), Budget(math.inf))
+        session.make_plan(disabled=disabled)
+        plans, notes = session.plans, session.faults
+        if not plans:
+            raise
+    parts = [(plan, part) for plan in plans for part in plan.regions if part.region.name not in plan.same_as]
     return Optimization(
         problem=problem.name,
         machine=machine,
         diagnosis=None,
         regions=tuple(
             msgspec.structs.replace(
-                untuned(part, "").outcome, summary="", winner="", num_occurrences=planned.count(part.region.name)
+                untuned(part, "").outcome, summary="", winner="", num_occurrences=plan.count(part.region.name)
             )
-            for part in parts
+            for plan, part in parts
         ),
-        fallbacks=planned.fallbacks,
+        fallbacks=merge_fallbacks(plans),
         output_file="",
         source="",
         verdict=None,
         bench=None,
-        rewrites=planned.captured.rewrites,
+        notes=tuple(notes),
+        rewrites=merge_rewrites(plans),
     )
 
 

@@ -19,7 +19,7 @@ from kernelwright.compiler.regions.contraction_planning import plan_contractions
 from kernelwright.compiler.regions.operators import op_name
 from kernelwright.compiler.regions.partition import plan_regions
 from kernelwright.compiler.rewrites.registry import OFF_BY_DEFAULT
-from kernelwright.core.optimization import FallbackOperator
+from kernelwright.core.optimization import AppliedRewrite, FallbackOperator
 from kernelwright.problems import Problem
 
 
@@ -64,10 +64,14 @@ def plan_program(
         ProblemError: the program cannot be captured.
     """
     with torch.no_grad():
-        captured = capture_with_training_mode(program, args, kwargs, disabled)
-    planned, reasons = plan_regions(captured.graph)
-    regions = plan_contractions(captured.graph, planned)
-    regions += plan_calls(captured.graph, [region.name for region, _ in regions])
+        return plan_captured(capture_with_training_mode(program, args, kwargs, disabled))
+
+
+def plan_captured(captured: CapturedProgram, prefix: str = "region") -> RegionPlan:
+    """Partition a captured graph into regions; `prefix` is that of their names."""
+    planned, reasons = plan_regions(captured.graph, prefix)
+    regions = plan_contractions(captured.graph, planned, prefix)
+    regions += plan_calls(captured.graph, [region.name for region, _ in regions], prefix)
     in_regions = {node for _, nodes in regions for node in nodes}
     refused = {
         node: reason for node, reason in reasons.items() if node not in in_regions and op_name(node.target) != "getitem"
@@ -78,6 +82,32 @@ def plan_program(
     )
     parts = tuple(PlannedRegion(region, tuple(nodes)) for region, nodes in regions)
     return RegionPlan(captured, parts, fallbacks, find_repetitions(parts), refused)
+
+
+def merge_fallbacks(plans: Sequence[RegionPlan]) -> tuple[FallbackOperator, ...]:
+    """The operators that torch runs, those of all plans counted together."""
+    counts: Counter[tuple[str, str]] = Counter()
+    for one in (one for plan in plans for one in plan.fallbacks):
+        counts[one.operator, one.reason] += one.count
+    return tuple(FallbackOperator(operator=op, reason=reason, count=count) for (op, reason), count in counts.items())
+
+
+def merge_rewrites(plans: Sequence[RegionPlan]) -> tuple[AppliedRewrite, ...]:
+    """The rewrites that were applied, those of one name in all plans as one."""
+    merged: dict[str, AppliedRewrite] = {}
+    for one in (one for plan in plans for one in plan.captured.rewrites):
+        before = merged.get(one.name)
+        merged[one.name] = (
+            one
+            if before is None
+            else msgspec.structs.replace(
+                before,
+                count=before.count + one.count,
+                flops_saved=before.flops_saved + one.flops_saved,
+                bytes_saved=before.bytes_saved + one.bytes_saved,
+            )
+        )
+    return tuple(merged.values())
 
 
 def find_repetitions(parts: Sequence[PlannedRegion]) -> dict[str, str]:

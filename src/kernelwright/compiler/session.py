@@ -18,12 +18,15 @@ from torch import fx
 from torch.utils import _pytree as pytree
 
 from kernelwright.compiler.assembly.channels_last_layer import to_channels_last
+from kernelwright.compiler.assembly.graph_layer import GeneratedGraph, GraphLayer
 from kernelwright.compiler.assembly.kernel_layer import KernelLayer
 from kernelwright.compiler.backends import Backend
 from kernelwright.compiler.budget import Budget, OutOfTime, time_limit
 from kernelwright.compiler.capture.backward import build_gradient, find_trainable_nodes
+from kernelwright.compiler.capture.dynamo_graphs import record_graphs
 from kernelwright.compiler.differentiable import RegionGradient
-from kernelwright.compiler.forward_codegen import PlannedRegion
+from kernelwright.compiler.forward_codegen import PlannedRegion, require_writable_constants
+from kernelwright.compiler.graph_planning import GraphPlan, plan_graph, share_repetitions
 from kernelwright.compiler.kernel_source import summarize
 from kernelwright.compiler.planning import RegionPlan, plan_program
 from kernelwright.compiler.reference import bind_placeholders, build_reference, record_region_inputs
@@ -43,6 +46,7 @@ from kernelwright.problems.state import replaced_values
 VARIANTS_S, MAX_VARIANTS_SHARE = {"cpu": 2.0, "cuda": 8.0}, 0.25
 """What the whole program takes with the tuned kernels, also in a CUDA graph: built, checked and timed; and its share of
 the time at most."""
+NOT_CAPTURED = "the program is not captured, so that no region becomes a kernel"
 MAX_CAPTURE_SHARE = 0.3
 """Longer captures are those of unrolled loops, whose kernels there is no time to tune."""
 
@@ -74,7 +78,9 @@ class OptimizationSession:
     """Owns everything of one optimisation.
 
     Attributes:
-        plan: None where the program cannot be captured.
+        plan: None where the program cannot be captured as one graph.
+        graphs: the plans of the graphs that Dynamo captures of such a program.
+        opaque: operators that Dynamo must not trace: `namespace.name`.
         tuned: the regions with their results; a repetition has none of its own.
         gradients: backward passes of the regions that run as kernels, where they are needed.
         backward: the regions of these passes, with their results.
@@ -88,6 +94,8 @@ class OptimizationSession:
     tuner: RegionTuner
     budget: Budget
     plan: RegionPlan | None = None
+    graphs: tuple[GraphPlan, ...] = ()
+    opaque: tuple[str, ...] = ()
     tuned: list[tuple[PlannedRegion, TuningResult]] = field(default_factory=list)
     gradients: list[RegionGradient] = field(default_factory=list)
     backward: list[tuple[PlannedRegion, TuningResult]] = field(default_factory=list)
@@ -173,16 +181,43 @@ class OptimizationSession:
         if not self.budget.allows(MIN_TUNING_S, OWN_KERNELS):
             return
         report_stage("capturing the program", 120)
+        with self.isolated(NOT_CAPTURED, self._capture_limit_s), self._in_layout() as (args, kwargs):
+            plan = plan_program(self.program, args, kwargs, disabled)
+            require_writable_constants(plan.captured)
+            self.plan = replace(plan, same_as={}) if train else plan
+        if self.plan is None and not train and self.budget.allows(MIN_TUNING_S, "graphs of torch.compile"):
+            self._plan_graphs(disabled)
+
+    def _plan_graphs(self, disabled: Set[str]) -> None:
+        """Plan the graphs that Dynamo captures of a program that is no single graph; a fault costs its graph alone."""
+        report_stage("capturing the graphs of torch.compile", 120)
+        reason, planned = self.faults[-1].removeprefix(f"{NOT_CAPTURED}: "), []
         with (
-            self.isolated("the program is not captured, so that no region becomes a kernel", self._capture_limit_s),
+            self.isolated("torch.compile captures no graphs either", self._capture_limit_s),
             self._in_layout() as (args, kwargs),
         ):
-            plan = plan_program(self.program, args, kwargs, disabled)
-            self.plan = replace(plan, same_as={}) if train else plan
+            recording = record_graphs(self.program, args, kwargs)
+            for number, graph in enumerate(recording.graphs.values(), 1):
+                with self.isolated(f"graph {number} stays with torch"):
+                    planned.append(plan_graph(graph, number, self.program, disabled))
+            self.graphs = share_repetitions([graph for graph in planned if graph])
+            self.opaque = tuple(recording.opaque)
+            if self.graphs:
+                self.faults = [one for one in self.faults if not one.startswith(NOT_CAPTURED)]
+                self.faults.append(recording.summary(reason))
+
+    @property
+    def plans(self) -> tuple[RegionPlan, ...]:
+        """The plan of the whole program, or those of its graphs."""
+        return (self.plan,) if self.plan else tuple(graph.plan for graph in self.graphs)
+
+    def drop_plan(self) -> None:
+        """Forget the plan and what was tuned."""
+        self.plan, self.graphs, self.tuned = None, (), []
 
     def compile_ahead(self) -> None:
         """Start to compile the kernels of the regions in other processes, the first config of each region first."""
-        parts = self._unique_regions() if self.plan else []
+        parts = self._unique_regions() if self.plans else []
         for count in (NUM_BRIEF_CONFIGS, None):
             for part in sorted(parts, key=lambda part: -sum(part.region.bytes_moved)):
                 with suppress(Exception):  # it occurs again where the region is tuned
@@ -190,35 +225,43 @@ class OptimizationSession:
 
     def tune_regions(self) -> None:
         """Tune the regions as long as there is time."""
-        if self.plan is None:
+        if not self.plans:
             return
         unique = self._unique_regions()
-        tuning = RegionTuning(self, self._inputs_of(unique))
+        inputs_of: dict[str, list[torch.Tensor]] = {}
+        with self.isolated("the inputs of the regions are not known, so that none becomes a kernel"):
+            inputs_of = self._record_inputs({part.region.name for part in unique})
+        tuning = RegionTuning(self, inputs_of)
         with self.budget.keep(min(VARIANTS_S[self.device], MAX_VARIANTS_SHARE * self.budget.remaining_s)):
             tuning.tune(unique)
         self.tuned = [(part, tuning.results.get(part.region.name) or untuned(part, "not tuned")) for part in unique]
 
-    def _inputs_of(self, parts: Sequence[PlannedRegion]) -> dict[str, list[torch.Tensor]]:
-        """The inputs of regions, by their names; empty if they are not known."""
-        assert self.plan
-        with (
-            self.isolated("the inputs of the regions are not known, so that none becomes a kernel"),
-            self._in_layout() as (args, kwargs),
-        ):
-            values = bind_placeholders(self.plan.captured, self.program, args, kwargs)
-            recorded = record_region_inputs(self.plan.captured, parts, values)
-            return {part.region.name: inputs for part, inputs in zip(parts, recorded, strict=True)}
-        return {}
+    def _record_inputs(self, names: Set[str]) -> dict[str, list[torch.Tensor]]:
+        """The inputs of the named regions; the values of the graphs are not needed any more."""
+        bound: list[tuple[RegionPlan, Sequence[Any]]] = [(graph.plan, graph.values) for graph in self.graphs]
+        self.graphs = tuple(replace(graph, values=()) for graph in self.graphs)
+        inputs_of = {}
+        with self._in_layout() as (args, kwargs):
+            if self.plan:
+                bound = [(self.plan, bind_placeholders(self.plan.captured, self.program, args, kwargs))]
+            for plan, values in bound:
+                parts = [part for part in plan.regions if part.region.name in names]
+                recorded = record_region_inputs(plan.captured, parts, values)
+                inputs_of |= {part.region.name: inputs for part, inputs in zip(parts, recorded, strict=True)}
+        return inputs_of
 
     def _unique_regions(self) -> list[PlannedRegion]:
-        assert self.plan
-        return [part for part in self.plan.regions if part.region.name not in self.plan.same_as]
+        return [part for plan in self.plans for part in plan.regions if part.region.name not in plan.same_as]
+
+    def count(self, name: str) -> int:
+        """How often a region and its repetitions occur; all graphs know the same repetitions."""
+        return self.plans[0].count(name) if self.plans else 1
 
     def tune_gradients(self) -> None:
         """Build the backward pass of every region that runs as a kernel, and tune the regions of that pass."""
         if self.plan is None:
             return
-        captured, parts = self.plan.captured, self._kernel_regions()
+        captured, parts = self.plan.captured, self._kernel_regions(self.plan)
         trainable = self._trainable_nodes()
         by_name = {node.name: node for node in captured.graph.nodes}
         values = bind_placeholders(captured, self.program, *self.inputs)
@@ -245,20 +288,20 @@ class OptimizationSession:
         assert self.plan
         return find_trainable_nodes(self.plan.captured, self.program, *self.inputs)
 
-    def _kernel_regions(self) -> list[PlannedRegion]:
-        """The regions that run as kernels, repetitions too, in program order."""
-        assert self.plan
-        same_as = self.plan.same_as
+    def _kernel_regions(self, plan: RegionPlan) -> list[PlannedRegion]:
+        """The regions of a plan that run as kernels, repetitions too, in program order."""
         with_kernel = {part.region.name for part, result in self.tuned if result.kernel}
-        return [part for part in self.plan.regions if same_as.get(part.region.name, part.region.name) in with_kernel]
+        return [part for part in plan.regions if plan.same_as.get(part.region.name, part.region.name) in with_kernel]
 
-    def kernel_layer(self) -> KernelLayer | None:
+    def kernel_layer(self) -> KernelLayer | GraphLayer | None:
         """The layer of the output file that runs the regions' kernels; None where none has one.
 
         A rewritten program is a layer without kernels too, unless it is trained: it has no gradients of its own then.
         """
-        parts = self._kernel_regions() if self.plan else []
-        if self.plan is None or not (parts or (self.plan.captured.is_rewritten and not self.trained)):
+        if self.plan is None:
+            return self._graph_layer()
+        parts = self._kernel_regions(self.plan)
+        if not (parts or (self.plan.captured.is_rewritten and not self.trained)):
             return None
         results = [*self.tuned, *self.backward]
         return KernelLayer(
@@ -271,12 +314,21 @@ class OptimizationSession:
             trainable=self._trainable_nodes() if self.gradients else frozenset(),
         )
 
+    def _graph_layer(self) -> GraphLayer | None:
+        """The layer that runs kernels within the graphs of torch.compile; None where none has any."""
+        generated = [
+            GeneratedGraph(graph.signature, graph.plan.captured, self._kernel_regions(graph.plan))
+            for graph in self.graphs
+        ]
+        if not (generated := [one for one in generated if one.regions or one.captured.is_rewritten]):
+            return None
+        kernels = [result.kernel for _, result in self.tuned if result.kernel]
+        return GraphLayer(generated, kernels, self.device, self.graphs[0].plan.same_as, self.opaque)
+
     def outcomes(self) -> tuple[RegionOutcome, ...]:
         """The outcome of each region, with the number of its occurrences."""
         return tuple(
-            msgspec.structs.replace(
-                result.outcome, num_occurrences=self.plan.count(part.region.name) if self.plan else 1
-            )
+            msgspec.structs.replace(result.outcome, num_occurrences=self.count(part.region.name))
             for part, result in [*self.tuned, *self.backward]
         )
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import torch
 
+from kernelwright.compiler.capture.capture import CapturedProgram
 from kernelwright.compiler.forward_codegen import PlannedRegion
 from kernelwright.compiler.reference import build_reference
 from kernelwright.compiler.tuning import TuningResult
@@ -65,10 +67,9 @@ class RegionTuning:
         session, name = self.session, part.region.name
         if not session.budget.allows(MIN_TUNING_S, what):
             return False
-        assert session.plan
         cost = f"{name} is tuned briefly" if name in self.results else f"{name} stays with torch"
         with session.isolated(cost), torch.no_grad():
-            reference = build_reference(session.plan.captured, part)
+            reference = build_reference(self._captured_of[name], part)
             self.results[name] = session.tuner.tune(part.region, reference, self.inputs_of[name], limit_s)
         return True
 
@@ -78,5 +79,9 @@ class RegionTuning:
         return self._count(part) * (result.outcome.after_us if result else sum(part.region.bytes_moved))
 
     def _count(self, part: PlannedRegion) -> int:
-        assert self.session.plan
-        return self.session.plan.count(part.region.name)
+        return self.session.count(part.region.name)
+
+    @cached_property
+    def _captured_of(self) -> dict[str, CapturedProgram]:
+        """The graph of each region by its name."""
+        return {part.region.name: plan.captured for plan in self.session.plans for part in plan.regions}

@@ -324,6 +324,8 @@ def is_homogeneous(unscaled: Expected, scaled: Expected) -> bool:
 
 def _tensor_is_homogeneous(unscaled: torch.Tensor, scaled: torch.Tensor) -> bool:
     """Whether one tensor is the other times a power of two, up to the effect of an epsilon."""
+    if unscaled.shape != scaled.shape:  # it depends on values
+        return False
     if not unscaled.dtype.is_floating_point or not unscaled.numel():
         return torch.equal(unscaled, scaled)
     unscaled_max, scaled_max = unscaled.abs().max().item(), scaled.abs().max().item()

@@ -11,7 +11,7 @@ import inspect
 import io
 import logging
 import warnings
-from collections.abc import Callable, Iterator, Set
+from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -70,7 +70,7 @@ class Source(NamedTuple):
     value: Any = None
 
 
-GRAPH_BREAK_HINT = 'torch.compile(model, backend="kernelwright") optimises the graphs between graph breaks'
+NOT_CAPTURED_HINT = "kw optimize without --show, which times torch.compile of the program, too"
 
 
 @dataclass(frozen=True)
@@ -117,6 +117,26 @@ def capture(
     return _rewrite(_capture_unchanged(program, args, kwargs), disabled)
 
 
+def capture_graph(
+    module: fx.GraphModule, inputs: Sequence[torch.Tensor], static: Set[int], disabled: Set[str] = OFF_BY_DEFAULT
+) -> CapturedProgram:
+    """Capture a graph of Dynamo's, whose arguments are all that it reads, and rewrite it.
+
+    Args:
+        static: indices of the arguments that are parameters and buffers of the program: the same in most calls.
+        disabled: as for `capture`.
+    Raises:
+        ProblemError: torch.export cannot capture the graph.
+    """
+    captured = _capture_unchanged(module, inputs, {})
+    of_module = {str(index) for index in static}
+    sources = {
+        node: source._replace(kind="buffer") if source.kind == "argument" and source.name in of_module else source
+        for node, source in captured.sources.items()
+    }
+    return replace(captured, rewrites=apply_rewrites(captured.graph, sources, disabled))
+
+
 def _rewrite(captured: CapturedProgram, disabled: Set[str]) -> CapturedProgram:
     """Rewrite a captured graph in place."""
     return replace(captured, rewrites=apply_rewrites(captured.graph, captured.sources, disabled))
@@ -132,11 +152,11 @@ def _capture_unchanged(program: Callable[..., Any], args: Any, kwargs: Any) -> C
     module = program if isinstance(program, torch.nn.Module) else _AsModule(program)
     args, kwargs = normalize_call(program, args, kwargs)
     try:
-        with _silence_torch(), _without_own_hooks(module):
+        with silence_torch(), _without_own_hooks(module):
             exported = torch.export.export(module, args, kwargs, strict=False)
             decomposed = exported.run_decompositions(build_decomposition_table())
     except Exception as error:
-        raise ProblemError(_explain_failure(error), next=GRAPH_BREAK_HINT, where=find_location(error)) from error
+        raise ProblemError(_explain_failure(error), next=NOT_CAPTURED_HINT, where=find_location(error)) from error
     graph = decomposed.graph_module.graph
     _require_static(decomposed)
     for node in [node for node in graph.nodes if op_name(node.target).startswith("_assert")]:
@@ -186,9 +206,9 @@ def _require_static(exported: torch.export.ExportedProgram) -> None:
     """
     shapes = [node.meta["val"].shape for node in exported.graph.nodes if hasattr(node.meta.get("val"), "shape")]
     if any(isinstance(size, torch.SymInt) for shape in shapes for size in shape):
-        raise ProblemError("the shapes of its tensors depend on values", next=GRAPH_BREAK_HINT)
+        raise ProblemError("the shapes of its tensors depend on values", next=NOT_CAPTURED_HINT)
     if any(spec.kind is InputKind.TOKEN for spec in exported.graph_signature.input_specs):
-        raise ProblemError("it has operators with effects, such as checks of values", next=GRAPH_BREAK_HINT)
+        raise ProblemError("it has operators with effects, such as checks of values", next=NOT_CAPTURED_HINT)
 
 
 def capture_with_training_mode(
@@ -220,7 +240,7 @@ def _describe(captured: CapturedProgram) -> str:
 
 
 @contextlib.contextmanager
-def _silence_torch() -> Iterator[None]:
+def silence_torch() -> Iterator[None]:
     """Suppress torch's log messages and warnings; the exception has the same information."""
     before = logging.root.manager.disable
     logging.disable(logging.ERROR)

@@ -100,10 +100,10 @@ CALLS = ("scaled_dot_product_attention",)
 """Operators of which torch has several implementations for a GPU."""
 
 
-def plan_calls(graph: fx.Graph, names: Iterable[str]) -> list[tuple[CallRegion, list[fx.Node]]]:
-    """The calls of a graph that are regions; `names` are those of its other regions."""
+def plan_calls(graph: fx.Graph, names: Iterable[str], prefix: str = "region") -> list[tuple[CallRegion, list[fx.Node]]]:
+    """The calls of a graph that are regions; `names` are those of its other regions, all with the same prefix."""
     planned: list[tuple[CallRegion, list[fx.Node]]] = []
-    free = (name for number in count() if (name := f"region_{number}") not in set(names))
+    free = (name for number in count() if (name := f"{prefix}_{number}") not in set(names))
     for node in graph.nodes:
         if op_name(node.target) in CALLS and node.users and not runs_on_cpu(node.meta["val"]):
             with suppress(Unsupported):

@@ -28,9 +28,11 @@ MIN_FLOPS = 2**27
 Planned = tuple[AnyRegion, list[fx.Node]]
 
 
-def plan_contractions(graph: fx.Graph, regions: Sequence[tuple[Region, list[fx.Node]]]) -> list[Planned]:
+def plan_contractions(
+    graph: fx.Graph, regions: Sequence[tuple[Region, list[fx.Node]]], prefix: str = "region"
+) -> list[Planned]:
     """Add the contractions of a graph to its regions; a region that is elementwise on the result of one becomes its
-    epilogue."""
+    epilogue; `prefix` is that of the names of the others."""
     planned: list[Planned] = list(regions)
     nodes = {node.name: node for node in graph.nodes}
     for node in graph.nodes:
@@ -44,7 +46,7 @@ def plan_contractions(graph: fx.Graph, regions: Sequence[tuple[Region, list[fx.N
             continue
         epilogue = _find_epilogue(node, contraction, planned, nodes)
         if epilogue is None:
-            name = f"region_{len(planned)}"
+            name = f"{prefix}_{len(planned)}"
             region = ContractionRegion(name=name, contraction=contraction, epilogue=_copy(name, contraction, node))
             planned.append((region, [node]))
         else:
