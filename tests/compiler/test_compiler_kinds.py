@@ -14,6 +14,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from first_choice import quick, replace_slow_steps
 
 import kernelwright.compiler.pipeline as program
+from kernelwright.compiler import staged_file
 from kernelwright.core.errors import ProblemError
 from kernelwright.core.optimization import OWN_KERNELS, TORCH
 
@@ -126,7 +127,7 @@ def run_alone(kind, folder):
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("kind", fast(list(ERRORS)))
 def test_what_is_not_supported_is_one_clear_sentence(kind, tmp_path, swift):
-    swift.setattr(program, "ORIGINAL_TIMES", 1)
+    swift.setattr(staged_file, "ORIGINAL_TIMES", 1)
     with pytest.raises(ProblemError) as caught:
         optimize(kind, tmp_path, budget_s=6.0)
     assert caught.value.message == ERRORS[kind]

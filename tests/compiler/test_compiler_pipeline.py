@@ -21,6 +21,7 @@ from fake_timings import rounds_of
 from first_choice import KernelsFirst, module_of, quick, replace_slow_steps, run, text_of
 
 import kernelwright.compiler.pipeline as program
+from kernelwright.compiler import optimization_record, staged_file
 from kernelwright.compiler import session as session_module
 from kernelwright.compiler.selection import COMPILED, EAGER, Variant
 from kernelwright.core.errors import KernelwrightError, ProblemError, UsageError
@@ -591,7 +592,7 @@ def session_of(*, left_out=(), faults=()):
     ],
 )
 def test_a_kernel_that_is_not_used_has_a_reason(left_out, faults, reason):
-    assert program._why_unused(session_of(left_out=left_out, faults=faults), COMPILED) == reason
+    assert optimization_record._why_unused(session_of(left_out=left_out, faults=faults), COMPILED) == reason
 
 
 def test_the_rounds_of_the_choice_are_the_benchmark(tmp_path, swift):
@@ -676,7 +677,7 @@ def rejecting(verify):
 def test_a_file_that_is_not_right_takes_nobodys_place(tmp_path, swift):
     target = function_in(tmp_path)
     out = problem_in(tmp_path, "before = True\n", "out.py")
-    swift.setattr(program, "verify", rejecting(program.verify))
+    swift.setattr(staged_file, "verify", rejecting(staged_file.verify))
     choose(swift, None, EAGER, times_us={OWN_KERNELS: 10.0, "torch": 15.0})
     found = program.optimize_file(target, str(out))
     assert (found.verdict.accepted, found.verdict.reason.code, found.bench) == (False, "inaccurate", None)
@@ -689,7 +690,7 @@ def test_a_fault_of_the_judge_itself_is_said(tmp_path, swift):
     def broken(*_, **__):
         raise ProblemError("the reference cannot be compared")
 
-    swift.setattr(program, "verify", broken)
+    swift.setattr(staged_file, "verify", broken)
     try:
         program.optimize_file(function_in(tmp_path))
     except KernelwrightError as error:
@@ -697,6 +698,10 @@ def test_a_fault_of_the_judge_itself_is_said(tmp_path, swift):
 
 
 STEPS = ["make_plan", "write_atomic", "verify", "optimize_session", "load", "plan_program"]
+OWNERS = {
+    "make_plan": session_module.OptimizationSession, "plan_program": session_module, "verify": staged_file,
+    "load": staged_file,
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("step", fast_first(3, STEPS))
@@ -705,8 +710,7 @@ def test_an_interrupted_run_leaves_no_file(tmp_path, swift, step):
         raise KeyboardInterrupt
 
     target = function_in(tmp_path)
-    owners = {"make_plan": session_module.OptimizationSession, "plan_program": session_module}
-    swift.setattr(owners.get(step, program), step, interrupted)
+    swift.setattr(OWNERS.get(step, program), step, interrupted)
     with pytest.raises(KeyboardInterrupt):
         program.optimize_file(target)
     assert [file.name for file in tmp_path.iterdir() if file.is_file()] == ["problem.py"]
@@ -719,7 +723,7 @@ def test_the_file_before_survives_an_interruption(tmp_path, swift, step):
 
     target = function_in(tmp_path)
     out = problem_in(tmp_path, "before = True\n", "out.py")
-    swift.setattr(program, step, interrupted)
+    swift.setattr(OWNERS.get(step, program), step, interrupted)
     with pytest.raises(KeyboardInterrupt):
         program.optimize_file(target, str(out))
     assert out.read_text() == "before = True\n"
@@ -754,7 +758,7 @@ def test_the_problem_is_never_overwritten(tmp_path, monkeypatch, out):
 
 def test_a_plan_generates_nothing(tmp_path, swift):
     for step in ("Tuner", "verify", "why_with_work", "write_atomic", "optimize_session"):
-        swift.setattr(program, step, lambda *_, **__: pytest.fail("a plan is only a plan"))
+        swift.setattr(OWNERS.get(step, program), step, lambda *_, **__: pytest.fail("a plan is only a plan"))
     found = program.optimize_file(str(problem_in(tmp_path, MODEL)), plan_only=True)
     assert found.verdict is None
     assert [(region.winner, region.summary, region.num_occurrences) for region in found.regions] == [("", "", 1)] * 2
@@ -868,7 +872,7 @@ def test_rewrites_are_marked_where_the_file_does_not_contain_them(tmp_path, swif
 
 
 def test_kernels_without_rewrites_follow_rejected_ones_with_them(tmp_path, swift):
-    verify, disabled = program.verify, []
+    verify, disabled = staged_file.verify, []
     make_plan = session_module.OptimizationSession.make_plan
 
     def rejecting_rewrites(problem, path, **given):
@@ -878,7 +882,7 @@ def test_kernels_without_rewrites_follow_rejected_ones_with_them(tmp_path, swift
         disabled.append(given["disabled"])
         make_plan(self, **given)
 
-    swift.setattr(program, "verify", rejecting_rewrites)
+    swift.setattr(staged_file, "verify", rejecting_rewrites)
     swift.setattr(session_module.OptimizationSession, "make_plan", watched)
     found = program.optimize_file(f"{problem_in(tmp_path, REWRITTEN)}:work")
     assert found.verdict.accepted, found.verdict.reason

@@ -13,7 +13,8 @@ import torch
 from kernelwright.compiler.backends import backend_for
 from kernelwright.compiler.budget import Budget
 from kernelwright.compiler.kernel_source import load
-from kernelwright.compiler.pipeline import optimize_session, summarize_optimization
+from kernelwright.compiler.optimization_record import summarize_optimization
+from kernelwright.compiler.pipeline import optimize_session
 from kernelwright.compiler.result_types import find_incomparable, register_result_types
 from kernelwright.compiler.selection import EAGER, ProgramSelector, Variant, clone_with_class, names_in_memory
 from kernelwright.compiler.session import OptimizationSession, RegionTuner

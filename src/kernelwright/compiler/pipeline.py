@@ -2,79 +2,52 @@
 
 from __future__ import annotations
 
-import itertools
-import math
 import tempfile
 from collections.abc import Sequence, Set
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass, replace
 from pathlib import Path
 
 import msgspec
 import torch
 
-from kernelwright.benchmark.bench import summarize_rounds
 from kernelwright.benchmark.variants import require_baselines
 from kernelwright.compiler.backends import backend_for
 from kernelwright.compiler.budget import Budget, OutOfTime, time_limit
 from kernelwright.compiler.compile_ahead import CompileAhead
 from kernelwright.compiler.compile_pool import CompilePool
 from kernelwright.compiler.inductor_cache import inductor_cache
-from kernelwright.compiler.kernel_source import load
-from kernelwright.compiler.module_summary import summarize_modules
-from kernelwright.compiler.planning import RegionPlan, merge_fallbacks, merge_rewrites, plan_problem
+from kernelwright.compiler.optimization_record import bench_of, summarize_optimization, summarize_plan
 from kernelwright.compiler.rewrites.registry import ALL_REWRITES, OFF_BY_DEFAULT
-from kernelwright.compiler.selection import EAGER, IN_GRAPH, ProgramSelector, Variant, explain_choice, names_in_memory
-from kernelwright.compiler.session import OptimizationSession, untuned
+from kernelwright.compiler.selection import EAGER, ProgramSelector, Variant
+from kernelwright.compiler.session import OptimizationSession
+from kernelwright.compiler.staged_file import MORE_TIME, StagedFile
 from kernelwright.compiler.tuning import Tuner
-from kernelwright.core.bench import Bench
 from kernelwright.core.cache import write_atomic
-from kernelwright.core.diagnosis import Diagnosis
 from kernelwright.core.errors import ProblemError, UsageError
 from kernelwright.core.machine import Machine
 from kernelwright.core.optimization import (
     DEFAULT_BUDGET_S,
     OWN_KERNELS,
-    TORCH,
-    TORCH_COMPILE,
-    BudgetUse,
     Optimization,
-    RegionOutcome,
 )
 from kernelwright.core.paths import require_writable
-from kernelwright.core.verdict import Verdict
 from kernelwright.diagnosis.run_once import run_once
 from kernelwright.diagnosis.why import why_with_work
 from kernelwright.machines import machine as machine_here
 from kernelwright.machines import refresh_memory
 from kernelwright.measure.paired import InterleavedTimings
-from kernelwright.problems import Problem, load_problem
+from kernelwright.problems import load_problem
 from kernelwright.problems.supported import require_supported
 from kernelwright.sandbox import ForkServer
 from kernelwright.verification.outcome import (
-    WIDENED,
     Precision,
-    operand_precision,
-    tf32_as_set,
     widened_precision,
 )
 from kernelwright.verification.transport.runners import PRELOAD_MODULES
-from kernelwright.verification.verdict import verify
-from kernelwright.work.counting import ProgramWork
 
 MAX_MEMORY_SHARE, MAX_DIAGNOSIS_SHARE = 0.05, 0.2
 """Shares of the budget for the bandwidth of the memory (2 to 4 s on an idle machine, up to 36 s on a busy one) and for
 the diagnosis."""
-MIN_VERIFY_S = 5.0
-"""Time that a file gets for its verification at least, even after the budget."""
-ORIGINAL_TIMES = 3
-"""The original program gets so many times as long: only one that does not end for some inputs needs more."""
-MORE_TIME = "use smaller inputs, or a larger --budget"
-MIN_REPLAN_S = 8.0
-"""Time left that is worth kernels without rewrites after those with them were rejected."""
-DIFFERS_FROM_ITSELF = (
-    "the original program differs from itself: it may depend on what is neither an argument nor a parameter or buffer"
-)
 COMPILER_MODULES = {"cpu": (), "cuda": ("triton", "torch._dynamo", "torch.fx.experimental.symbolic_shapes")}
 """What a process that verifies a file imports first; seconds, which pass while the file is made."""
 
@@ -116,7 +89,7 @@ def optimize_file(
     if plan_only:
         problem = load_problem(target)
         with widened_precision(precision):
-            return _plan_only(problem, device, disabled)
+            return summarize_plan(problem, device, disabled)
     preload = (*PRELOAD_MODULES, *COMPILER_MODULES[device])
     compiled = inductor_cache(target)
     with (
@@ -226,232 +199,6 @@ def optimize_unrewritten(
     session.tune_regions()
     selector.time_kernels()
     return selector.select()
-
-
-@dataclass(frozen=True)
-class StagedFile:
-    """A file verified in a temporary folder, so that an existing output file is replaced only by a verified one."""
-
-    session: OptimizationSession
-    target: str
-    path: Path
-    fork_server: ForkServer
-
-    def first_accepted(self, variants: Sequence[Variant]) -> tuple[Variant, str, Verdict] | None:
-        """Verify variants until one is accepted.
-
-        Returns:
-            It, its source and its verdict; those of the original program if all are rejected; None where kernels of a
-            rewritten program are rejected and there is time for those of the program as it was written.
-        Raises:
-            ProblemError: the original program cannot be verified.
-        """
-        for variant in itertools.takewhile(lambda one: one != EAGER, variants):  # what is slower is of no use
-            verified: tuple[str, Verdict] | None = None
-            with self.session.isolated(f"{variant.name} is not used", self._limit_s):
-                verified = self._verified(variant)
-            if verified and verified[1].accepted:
-                return variant, *verified
-            self.session.note_rejection(variant.name, verified[1].reason if verified else None)
-            if verified and self._may_lack_rewrites(variant):
-                return None
-        return EAGER, *self._verified_original()
-
-    @property
-    def _limit_s(self) -> float:
-        """What a verification may take: the rest of the budget, and no less than it needs."""
-        budget = self.session.budget
-        return max(budget.until_end_s, budget.reserved_s, MIN_VERIFY_S)
-
-    def _may_lack_rewrites(self, variant: Variant) -> bool:
-        """Whether a rejected variant runs a rewritten program, and kernels without rewrites are worth the time left."""
-        session = self.session
-        is_rewritten = any(plan.captured.is_rewritten for plan in session.plans) and not session.trained
-        if variant.engine != OWN_KERNELS or not is_rewritten:
-            return False
-        return session.budget.allows(MIN_REPLAN_S, "kernels without rewrites")
-
-    def _verified_original(self) -> tuple[str, Verdict]:
-        """Verify the original program: its faults are those of the problem."""
-        total_s = self.session.budget.total_s
-        try:
-            with time_limit(ORIGINAL_TIMES * self._limit_s):  # of no use is a run that ends without a file
-                source, verdict = self._verified(EAGER)
-        except OutOfTime as error:
-            message = f"the original program is not verified within the budget of {total_s:.0f} s"
-            raise ProblemError(message, next=MORE_TIME) from error
-        if not verdict.accepted:
-            self.session.faults.append(DIFFERS_FROM_ITSELF)
-        return source, verdict
-
-    def _verified(self, variant: Variant) -> tuple[str, Verdict]:
-        self.session.free_memory()
-        source = variant.source(self.session.problem, file_header(self.session, variant))
-        if variant.engine == OWN_KERNELS and self.session.device == "cpu":
-            self._compile_kernels(variant)
-        return source, self._verify(source)
-
-    def _compile_kernels(self, variant: Variant) -> None:
-        """Compile the kernels without the original program: to define its custom operators again in this process would
-        invalidate those that the program calls.
-
-        Raises:
-            RuntimeWarning: the kernels do not compile.
-        """
-        problem = self.session.problem
-        load(variant.source(replace(problem, source=None), ""), names_in_memory(problem, self.session.program))
-
-    def _verify(self, source: str) -> Verdict:
-        """Verify a source text.
-
-        Timed calls are not checked: nothing here wants to deceive its clock.
-        """
-        write_atomic(self.path, source.encode())
-        problem, device = self.session.problem, self.session.device
-        with tf32_as_set():
-            return verify(problem, str(self.path), device=device, fork_server=self.fork_server, check_timed_calls=False)
-
-
-def bench_of(
-    session: OptimizationSession,
-    rounds: InterleavedTimings,
-    chosen: Variant,
-    verdict: Verdict,
-    work: ProgramWork | None,
-) -> Bench:
-    """The timings of the chosen variant and of the baselines as a benchmark."""
-    names = [(chosen.name, "candidate"), (TORCH, "eager"), (TORCH_COMPILE, TORCH_COMPILE)]
-    problem, machine = session.problem, session.tuner.machine
-    return summarize_rounds(problem, machine, session.device, rounds, names, [verdict], work)
-
-
-def file_header(session: OptimizationSession, variant: Variant) -> str:
-    """The docstring of the output file."""
-    name, machine = session.problem.name, session.tuner.machine.name
-    if not variant.layers:
-        return f"{name}, unchanged: nothing was faster on {machine}."
-    what = variant.name.replace(OWN_KERNELS, "kernels generated by Kernelwright")
-    return (
-        f"{name} with {what}, for {machine}.\n\n"
-        f"ModelNew replaces the original program; this file does not need Kernelwright.{_precision_line()}"
-    )
-
-
-def _precision_line() -> str:
-    """What the file states about a precision below FP32 that the user permits."""
-    precision = operand_precision()
-    return f"\nOperands of products may be rounded to {precision.upper()}." if precision in WIDENED else ""
-
-
-def summarize_optimization(
-    session: OptimizationSession,
-    source: str,
-    verdict: Verdict | None,
-    chosen: Variant,
-    rounds: InterleavedTimings | None,
-    diagnosis: Diagnosis | None = None,
-) -> Optimization:
-    """Build the record of an optimised program, without its file and benchmark."""
-    notes, plan, plans = [], session.plan, session.plans
-    runs_kernels = chosen.engine == OWN_KERNELS
-    if not runs_kernels and rounds and chosen.name in rounds.timings and len(rounds.timings) > 1:
-        reason = explain_choice(chosen.name, rounds, session.rejected)
-        notes.append(f"the file runs the whole program with {chosen.name}: {reason}")
-    if plan and plan.captured.training and runs_kernels:
-        modes = {"train" if mode else "eval" for mode in plan.captured.training}
-        notes.append(
-            f"the kernels run with the modules in {' and '.join(sorted(modes))} mode, as at capture; otherwise the "
-            f"original program runs"
-        )
-    if runs_kernels and chosen.options:
-        notes.append(f"the file runs {chosen.name}")
-    if session.budget.left_out:
-        notes.append(
-            f"not tried within the budget of {session.budget.total_s:.0f} s: {', '.join(session.budget.left_out)}"
-        )
-    outcomes = session.outcomes()
-    unused = "" if runs_kernels else _why_unused(session, chosen)
-    return Optimization(
-        problem=session.problem.name,
-        machine=session.tuner.machine,
-        diagnosis=diagnosis,
-        regions=outcomes if runs_kernels else _mark_unused(outcomes, unused),
-        fallbacks=merge_fallbacks(plans),
-        output_file="",
-        source=source,
-        verdict=verdict,
-        bench=None,
-        engine=chosen.engine,
-        options=chosen.options,
-        num_kernels=sum(outcome.has_kernel for outcome in outcomes) if runs_kernels else 0,
-        modules=summarize_modules(plans, outcomes, diagnosis, runs_kernels=runs_kernels),
-        budget=_budget_use(session.budget),
-        notes=(*notes, *session.faults, *session.tuner.notes()),
-        rewrites=tuple(msgspec.structs.replace(one, not_used=unused) for one in merge_rewrites(plans)),
-    )
-
-
-def _mark_unused(outcomes: Sequence[RegionOutcome], reason: str) -> tuple[RegionOutcome, ...]:
-    """The outcomes, with the reason why the file does not run the kernels that won."""
-    return tuple(msgspec.structs.replace(one, not_used=reason) if one.has_kernel else one for one in outcomes)
-
-
-def _why_unused(session: OptimizationSession, chosen: Variant) -> str:
-    """Why the file runs the chosen variant of torch and not the regions' kernels."""
-    if any(map(_is_kernel_variant, session.budget.left_out)):
-        return "there was no time to try the whole program with them"
-    failed = (fault.partition(" is not used: ")[0] for fault in session.faults)
-    if any(_is_kernel_variant(name) or name.startswith("the kernels are not used") for name in failed):
-        return "the whole program failed with them, see the notes"
-    return f"the whole program is faster with {chosen.name}"
-
-
-def _is_kernel_variant(name: str) -> bool:
-    """Whether a variant of the whole program runs the kernels; not in a CUDA graph, where they ran without one too."""
-    return name.split(", ")[0] == OWN_KERNELS and IN_GRAPH not in name
-
-
-def _budget_use(budget: Budget) -> BudgetUse | None:
-    """What was spent so far; None without a limit."""
-    if math.isinf(budget.total_s):
-        return None
-    return BudgetUse(total_s=budget.total_s, spent_s=round(budget.spent_s, 2), left_out=tuple(budget.left_out))
-
-
-def _plan_only(problem: Problem, device: str, disabled: Set[str]) -> Optimization:
-    """The record of a plan.
-
-    Raises:
-        ProblemError: the program cannot be captured, neither as a whole nor in graphs.
-    """
-    machine, notes = machine_here(device), []
-    try:
-        plans: tuple[RegionPlan, ...] = (plan_problem(problem, device, disabled),)
-    except ProblemError:
-        session = OptimizationSession(problem, Tuner(backend_for(device), device, machine), Budget(math.inf))
-        session.make_plan(disabled=disabled)
-        plans, notes = session.plans, session.faults
-        if not plans:
-            raise
-    parts = [(plan, part) for plan in plans for part in plan.regions if part.region.name not in plan.same_as]
-    return Optimization(
-        problem=problem.name,
-        machine=machine,
-        diagnosis=None,
-        regions=tuple(
-            msgspec.structs.replace(
-                untuned(part, "").outcome, summary="", winner="", num_occurrences=plan.count(part.region.name)
-            )
-            for plan, part in parts
-        ),
-        fallbacks=merge_fallbacks(plans),
-        output_file="",
-        source="",
-        verdict=None,
-        bench=None,
-        notes=tuple(notes),
-        rewrites=merge_rewrites(plans),
-    )
 
 
 def _default_path(target: str) -> str:

@@ -151,8 +151,10 @@ class ProgramSelector:
 
     def _is_compiled(self, limit_s: float) -> bool:
         """Whether the other process has compiled the program, waiting for it if necessary."""
+        if self.ahead is None:
+            return True
         report_stage("torch.compile of the whole program in another process", 120)
-        return self.ahead is None or self.ahead.wait(limit_s)
+        return self.ahead.wait(limit_s)
 
     def _time_compiled(self) -> None:
         """Time torch.compile of the whole program."""
