@@ -11,11 +11,13 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType, ModuleType
 from typing import Any, NamedTuple
 
+from kernelwright.compiler.capture.recurrences import RECURRENCES
 from kernelwright.compiler.cpp.prelude import select_prelude
 from kernelwright.compiler.cpp.printer import print_cpp
 from kernelwright.compiler.library.attention import print_attention
+from kernelwright.compiler.library.recurrences import print_recurrence
 from kernelwright.compiler.regions.axes import Unsupported
-from kernelwright.compiler.regions.call import CallRegion
+from kernelwright.compiler.regions.call import ATTENTION, CallRegion
 from kernelwright.compiler.regions.contraction import AnyRegion
 from kernelwright.compiler.regions.region import Region, Store
 from kernelwright.compiler.triton.generators import print_region
@@ -112,15 +114,18 @@ def emit_triton(kernels: Sequence[RegionKernel]) -> str:
     Raises:
         Unsupported: a step is not supported by the Triton backend.
     """
-    calls = [print_attention(one.region, one.config) for one in kernels if isinstance(one.region, CallRegion)]
+    calls = [(one.region, one.config) for one in kernels if isinstance(one.region, CallRegion)]
+    attention = [print_attention(region, config) for region, config in calls if region.operator == ATTENTION]
+    recurrences = [print_recurrence(region, config) for region, config in calls if region.operator in RECURRENCES]
     kernels = [kernel for kernel in kernels if not isinstance(kernel.region, CallRegion)]
     printed = [print_region(kernel.region, kernel.config) for kernel in kernels]
-    helpers = dict.fromkeys(helper for one in printed for helper in one.helpers)
+    helpers = dict.fromkeys(helper for one in (*printed, *recurrences) for helper in one.helpers)
     functions = [
         "\n\n".join([one.kernels, one.launcher, _emit_triton_function(kernel, one.launcher_name)])
         for one, kernel in zip(printed, kernels, strict=True)
     ]
-    return "\n\n".join([*([LAUNCHER_TEMPLATE] if kernels else []), *helpers, *functions, *calls])
+    functions += ["\n\n".join([one.kernels, one.launcher]) for one in recurrences]
+    return "\n\n".join([*([LAUNCHER_TEMPLATE] if functions else []), *helpers, *functions, *attention])
 
 
 def emit_torch_compile(kernel: RegionKernel) -> str:

@@ -22,6 +22,7 @@ from kernelwright.compiler.assembly.kernel_layer import KernelLayer
 from kernelwright.compiler.backends import Backend
 from kernelwright.compiler.budget import Budget, OutOfTime, time_limit
 from kernelwright.compiler.capture.backward import build_gradient, find_trainable_nodes
+from kernelwright.compiler.capture.recurrences import RECURRENCES
 from kernelwright.compiler.differentiable import RegionGradient
 from kernelwright.compiler.forward_codegen import PlannedRegion
 from kernelwright.compiler.kernel_source import summarize
@@ -176,7 +177,7 @@ class OptimizationSession:
             self._in_layout() as (args, kwargs),
         ):
             plan = plan_program(self.program, args, kwargs, disabled)
-            self.plan = replace(plan, same_as={}) if train else plan
+            self.plan = _trainable_plan(plan) if train else plan
 
     def tune_regions(self) -> None:
         """Tune the regions, the largest first, as long as there is time."""
@@ -281,6 +282,13 @@ class OptimizationSession:
             )
             for part, result in [*self.tuned, *self.backward]
         )
+
+
+def _trainable_plan(plan: RegionPlan) -> RegionPlan:
+    """A plan without repetitions, whose regions have gradients of their own; recurrences stay with torch, whose
+    backward pass has no graph."""
+    regions = [part for part in plan.regions if part.region.steps[0].op not in RECURRENCES]
+    return replace(plan, same_as={}, regions=tuple(regions))
 
 
 def untuned(part: PlannedRegion, reason: str) -> TuningResult:

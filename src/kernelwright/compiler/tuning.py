@@ -21,6 +21,7 @@ from kernelwright.compiler.cuda_graph import measure_in_graph_us
 from kernelwright.compiler.kernel_source import RegionKernel, summarize
 from kernelwright.compiler.reference import format_reference
 from kernelwright.compiler.regions.axes import Unsupported
+from kernelwright.compiler.regions.call import CallRegion
 from kernelwright.compiler.regions.contraction import AnyRegion
 from kernelwright.compiler.trial_store import TrialStore
 from kernelwright.core.diagnosis import Floor
@@ -82,12 +83,14 @@ class Tuner:
         """Start to compile every config of a region in other processes; returns the sources."""
         if self.pool is None:
             return []
-        dtypes = {load.buffer: load.dtype for load in region.loads}
+        dtype_of = {load.buffer: load.dtype for load in region.loads}
+        dtypes = tuple(dtype_of[name] for name in region.reads)
+        shapes = region.argument_shapes if isinstance(region, CallRegion) else ()
         texts = []
         for config in self.backend.generate_configs(region):
             with suppress(Exception):  # it occurs again, and is reported, when the config is tried
                 texts.append(self.backend.emit_module([RegionKernel(region, config)]))
-                self.pool.submit(CompileTask(texts[-1], region.name, tuple(dtypes[name] for name in region.reads)))
+                self.pool.submit(CompileTask(texts[-1], region.name, dtypes, shapes))
         return texts
 
     def tune(

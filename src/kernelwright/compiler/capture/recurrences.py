@@ -85,7 +85,8 @@ def _is_plain(name: str, args: Sequence[Any]) -> bool:
     is_projected = len(params) != num_layers * (1 + bidirectional) * (4 if has_biases else 2)
     needs_gradient = torch.is_grad_enabled() and any(one.requires_grad for one in tensors)
     drops = train and dropout and num_layers > 1
-    return not (is_projected or needs_gradient or drops or torch.is_autocast_enabled(x.device.type))
+    is_autocast = any(map(torch.is_autocast_enabled, ("cpu", "cuda")))
+    return not (is_projected or needs_gradient or drops or is_autocast)
 
 
 def restore_recurrences(modules: Iterable[fx.GraphModule]) -> None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+from kernelwright.compiler.capture.recurrences import RECURRENCES
 from kernelwright.compiler.library.attention import generate_attention_configs
-from kernelwright.compiler.regions.call import CallRegion
+from kernelwright.compiler.library.recurrences import generate_recurrence_configs
+from kernelwright.compiler.regions.call import ATTENTION, CallRegion
 from kernelwright.compiler.regions.contraction import AnyRegion, ContractionRegion
 from kernelwright.compiler.regions.region import Region
 from kernelwright.compiler.triton.configs import generate_configs as generate_row_configs
@@ -32,12 +34,17 @@ GENERATORS: dict[type, Generator] = {
     Region: Generator(generate_row_configs, print_triton),
     ContractionRegion: Generator(generate_contraction_configs, print_contraction),
 }
+CALL_CONFIGS: dict[str, Callable[[CallRegion], Sequence[Any]]] = {
+    ATTENTION: generate_attention_configs,
+    **dict.fromkeys(RECURRENCES, generate_recurrence_configs),
+}
+"""The implementations of a call by its operator."""
 
 
 def generate_configs(region: AnyRegion) -> Sequence[Any]:
-    """Return the configs that can run a region, most promising first; for a call, implementations of torch's."""
+    """Return the configs that can run a region, most promising first; for a call, its implementations."""
     if isinstance(region, CallRegion):
-        return generate_attention_configs(region)
+        return CALL_CONFIGS[region.operator](region)
     return GENERATORS[type(region)].generate_configs(region)
 
 
