@@ -17,11 +17,13 @@ from triton_interpreter import POINTERS, interpret, module_of, report_cases, sel
 
 from kernelwright.compiler.backends import TRITON
 from kernelwright.compiler.capture.target_device import capturing_for
+from kernelwright.compiler.forward_codegen import ForwardCodegen
 from kernelwright.compiler.kernel_source import RegionKernel
 from kernelwright.compiler.library.recurrences import (
-    MAX_SHARED_BYTES,
     RecurrenceConfig,
+    count_shared_bytes,
     generate_recurrence_configs,
+    kernel_shape,
     parse_recurrence,
     print_recurrence,
 )
@@ -29,6 +31,7 @@ from kernelwright.compiler.planning import plan_program
 from kernelwright.compiler.reference import bind_placeholders, build_reference, record_region_inputs
 from kernelwright.compiler.regions.axes import Unsupported
 from kernelwright.compiler.regions.call import CallRegion
+from kernelwright.compiler.session import trainable_plan
 
 pytest.importorskip("triton")
 pytestmark = pytest.mark.xdist_group("triton")
@@ -191,6 +194,7 @@ LARGE = {
     "RNN": (("RNN", 128, 256), STACK),
     "bidirectional": (("GRU", 128, 256), STACK | {"bidirectional": True}),
     "512 hidden units": (("LSTM", 128, 512), {}),
+    "batch of 40": (("LSTM", 128, 256), {"x": (512, 40, 128)}),
     "FP16": (("LSTM", 128, 256), STACK | {"dtype": torch.float16}),
     "BF16": (("LSTM", 128, 256), STACK | {"dtype": torch.bfloat16}),
 }
@@ -216,7 +220,7 @@ def test_the_weights_stay_on_chip(name):
     assert configs
     for config in {one.chained: one for one in configs[::-1]}.values():
         for kernel in compiled(region, config):
-            assert kernel.metadata.shared <= MAX_SHARED_BYTES
+            assert kernel.metadata.shared <= count_shared_bytes(kernel_shape(parse_recurrence(region), config))
             assert "mma.sync" in kernel.asm["ptx"]
             loads = [line for line in loop_of(kernel) if "tt.load" in line]
             assert len(loads) == (6 if config.chained else 4), "projected; each states to wait for twice; the first"
@@ -272,6 +276,19 @@ def test_equal_calls_are_repetitions():
     regions = [part.region for part in plan.regions]
     assert plan.same_as == {regions[1].name: regions[0].name}
     assert [len(region.writes) for region in regions] == [1, 1]
+
+
+def test_forward_calls_the_region_and_reads_its_results():
+    program, x = LastStep("LSTM", 5, 20), normal(7, 3, 5)
+    _, plan = call_of(program, [x])
+    lines = "\n".join(ForwardCodegen(plan.captured, plan.regions).lines("self"))
+    assert re.search(r"getitem = region_\d+\(\s+x, full, self.recurrence.weight_ih_l0", lines)
+    assert "aten.lstm" not in lines
+
+
+def test_a_trained_program_leaves_recurrences_to_torch():
+    _, plan = call_of(Recurrent("GRU", 5, 20), [normal(7, 3, 5)])
+    assert not trainable_plan(plan).regions
 
 
 def test_a_module_holds_the_helpers_once():

@@ -177,7 +177,7 @@ class OptimizationSession:
             self._in_layout() as (args, kwargs),
         ):
             plan = plan_program(self.program, args, kwargs, disabled)
-            self.plan = _trainable_plan(plan) if train else plan
+            self.plan = trainable_plan(plan) if train else plan
 
     def tune_regions(self) -> None:
         """Tune the regions, the largest first, as long as there is time."""
@@ -284,7 +284,7 @@ class OptimizationSession:
         )
 
 
-def _trainable_plan(plan: RegionPlan) -> RegionPlan:
+def trainable_plan(plan: RegionPlan) -> RegionPlan:
     """A plan without repetitions, whose regions have gradients of their own; recurrences stay with torch, whose
     backward pass has no graph."""
     regions = [part for part in plan.regions if part.region.steps[0].op not in RECURRENCES]

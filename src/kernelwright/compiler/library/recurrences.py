@@ -135,10 +135,10 @@ def generate_recurrence_configs(region: CallRegion) -> list[RecurrenceConfig]:
         for columns in COLUMNS
         for num_warps in WARPS
     ]
-    return [config for config in configs if not explain_misfit(recurrence, config)]
+    return [config for config in configs if not explain_excess(recurrence, config)]
 
 
-def explain_misfit(recurrence: Recurrence, config: RecurrenceConfig) -> str:
+def explain_excess(recurrence: Recurrence, config: RecurrenceConfig) -> str:
     """Return what of the GPU a config exceeds; empty if it fits."""
     shape = kernel_shape(recurrence, config)
     num_programs = shape.num_lanes * shape.num_slices
@@ -152,10 +152,13 @@ def explain_misfit(recurrence: Recurrence, config: RecurrenceConfig) -> str:
 
 
 def count_shared_bytes(shape: KernelShape) -> int:
-    """Estimate the shared memory of a program: FP32 states, and weights of the loop, are two TF32 numbers each."""
-    parts = 2 if shape.dtype == "float32" else 1
-    columns = shape.block_k * shape.num_columns * (parts + shape.is_chained)
-    return (columns + parts * shape.block_b * shape.block_k) * DTYPE_BYTES[shape.dtype]
+    """Return the shared memory of a program, in bytes: its weights, and either the states of a step or the sums of all
+    warps. FP32 states are two TF32 numbers each; so are the weights of the loop that every lane uses."""
+    parts, size = (2 if shape.dtype == "float32" else 1), DTYPE_BYTES[shape.dtype]
+    weights = shape.block_k * shape.num_columns * (parts + shape.is_chained) * size
+    states = parts * shape.block_b * shape.block_k * size
+    sums = shape.num_warps * shape.block_b * shape.num_columns * 4
+    return weights + max(states, sums)
 
 
 def kernel_shape(recurrence: Recurrence, config: RecurrenceConfig, layer: int = 0) -> KernelShape:
