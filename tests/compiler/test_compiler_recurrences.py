@@ -1,6 +1,7 @@
 """Recurrences as one kernel: planned, interpreted they compute what torch does, compiled they keep their weights."""
 
 import functools
+import math
 import re
 import sys
 from pathlib import Path
@@ -32,6 +33,9 @@ from kernelwright.compiler.reference import bind_placeholders, build_reference, 
 from kernelwright.compiler.regions.axes import Unsupported
 from kernelwright.compiler.regions.call import CallRegion
 from kernelwright.compiler.session import trainable_plan
+from kernelwright.compiler.tuning import Tuner
+from kernelwright.core.optimization import TORCH
+from kernelwright.machines import machine_from_spec
 
 pytest.importorskip("triton")
 pytestmark = pytest.mark.xdist_group("triton")
@@ -289,6 +293,14 @@ def test_forward_calls_the_region_and_reads_its_results():
 def test_a_trained_program_leaves_recurrences_to_torch():
     _, plan = call_of(Recurrent("GRU", 5, 20), [normal(7, 3, 5)])
     assert not trainable_plan(plan).regions
+
+
+def test_a_recurrence_is_not_compiled_by_torch(monkeypatch):
+    """torch.compile unrolls its steps."""
+    monkeypatch.setattr(Tuner, "_time_rounds", lambda self, variants, inputs: (variants, ""))
+    tuner = Tuner(TRITON, "cuda", machine_from_spec("h200"))
+    variants, _ = tuner._time_finalists(large("LSTM"), None, [], {"kernel": print}, math.inf)
+    assert list(variants) == ["kernel", TORCH]
 
 
 def test_a_module_holds_the_helpers_once():

@@ -248,7 +248,8 @@ class Tuner:
     ) -> tuple[InterleavedTimings, str]:
         """Time the finalists and the torch variants, interleaved."""
         variants = dict(finalists)
-        if self.use_torch_compile and variants and wall_s() < deadline_s:
+        is_unrolled = isinstance(region, CallRegion) and region.is_unrolled_by_compile
+        if self.use_torch_compile and variants and not is_unrolled and wall_s() < deadline_s:
             report_stage(f"{region.name}: torch.compile", 300)
             torch._dynamo.reset()
             variants[TORCH_COMPILE] = torch.compile(reference, dynamic=False)

@@ -54,6 +54,11 @@ class CallRegion(Record, frozen=True, kw_only=True, dict=True):
         return self.stores[0]
 
     @property
+    def is_unrolled_by_compile(self) -> bool:
+        """Whether torch.compile unrolls it, step by step, which takes minutes."""
+        return self.operator in RECURRENCES
+
+    @property
     def outer(self) -> tuple[Axis, ...]:
         """The elements of the results as one axis."""
         return (Axis(name="i0", size=self.num_rows),)
