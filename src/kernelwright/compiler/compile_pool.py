@@ -28,11 +28,13 @@ class CompileTask(NamedTuple):
         text: the source of the module.
         name: the region's function in it.
         dtypes: of the function's arguments.
+        shapes: of the arguments of a function that computes with them before it launches kernels; else empty.
     """
 
     text: str
     name: str
     dtypes: tuple[str, ...]
+    shapes: tuple[tuple[int, ...], ...] = ()
 
 
 class CompilePool:
@@ -119,7 +121,11 @@ def compile_module(task: CompileTask, capability: tuple[int, int] | None) -> Non
     _compile_without_launching(capability)
     module = load(task.text)
     vars(module)["num_sms_of"] = lambda device: sys.maxsize
-    getattr(module, task.name)(*(torch.empty(4, dtype=getattr(torch, dtype)) for dtype in task.dtypes))
+    shapes = task.shapes or ((4,),) * len(task.dtypes)
+    arguments = [
+        torch.empty(shape, dtype=getattr(torch, dtype)) for shape, dtype in zip(shapes, task.dtypes, strict=True)
+    ]
+    getattr(module, task.name)(*arguments)
 
 
 def _compile_without_launching(capability: tuple[int, int]) -> None:

@@ -131,8 +131,8 @@ def emit_torch_compile(kernel: RegionKernel) -> str:
 
 def _emit_triton_function(kernel: RegionKernel, printed: TritonSource) -> str:
     """The kernels of a region, their launcher, and the function that allocates what they write."""
-    if not printed.launcher_name:
-        return printed.launcher
+    if printed.launcher_name in ("", kernel.region.name):
+        return "\n\n".join(filter(None, [printed.kernels, printed.launcher]))
     inputs, outputs = kernel.region.reads, kernel.region.writes
     allocations = _allocate_outputs(kernel, "cuda")
     call = wrap_call(f"{printed.launcher_name}({', '.join([*inputs, *outputs])})")

@@ -152,7 +152,8 @@ def anonymous_text(part: PlannedRegion) -> str:
     region = part.region
     if isinstance(region, CallRegion):
         tensors = {parameter: (number(name), dtype) for parameter, (name, dtype) in region.tensors.items()}
-        return f"{region.operator} {tensors} {region.shapes} {region.literals} {renamed(region.output)}"
+        outputs = {index: renamed(store) for index, store in region.outputs.items()}
+        return f"{region.operator} {tensors} {region.shapes} {region.literals} {outputs}"
     contraction = [region.contraction] if isinstance(region, ContractionRegion) else []
     loads = region.epilogue.loads if isinstance(region, ContractionRegion) else region.loads
     parts = (*contraction, *region.outer, "rows", *region.row, *loads, *region.steps, *region.stores)

@@ -16,6 +16,7 @@ from kernelwright.compiler.kernel_source import RegionKernel
 from kernelwright.compiler.planning import plan_problem
 from kernelwright.compiler.program_suite import load_programs
 from kernelwright.compiler.reference import bind_placeholders, build_reference, record_region_inputs
+from kernelwright.compiler.regions.call import CallRegion
 from kernelwright.compiler.regions.contraction import AnyRegion
 from kernelwright.core.progress import report_stage
 from kernelwright.measure.clock import synchronize, wall_s
@@ -121,6 +122,8 @@ def _precompile_regions(problem: Problem, device: str) -> None:
         for config in backend.generate_configs(part.region):
             with _ignore_failures():
                 _build(backend, part.region, config, inputs, device)
+        if isinstance(part.region, CallRegion) and part.region.is_unrolled_by_compile:
+            continue
         with _ignore_failures():
             _compile(build_reference(planned.captured, part), inputs, {})
 

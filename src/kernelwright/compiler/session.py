@@ -24,6 +24,7 @@ from kernelwright.compiler.backends import Backend
 from kernelwright.compiler.budget import Budget, OutOfTime, time_limit
 from kernelwright.compiler.capture.backward import build_gradient, find_trainable_nodes
 from kernelwright.compiler.capture.dynamo_graphs import record_graphs
+from kernelwright.compiler.capture.recurrences import RECURRENCES
 from kernelwright.compiler.differentiable import RegionGradient
 from kernelwright.compiler.forward_codegen import PlannedRegion, require_writable_constants
 from kernelwright.compiler.graph_planning import GraphPlan, plan_graph, share_repetitions
@@ -184,7 +185,7 @@ class OptimizationSession:
         with self.isolated(NOT_CAPTURED, self._capture_limit_s), self._in_layout() as (args, kwargs):
             plan = plan_program(self.program, args, kwargs, disabled)
             require_writable_constants(plan.captured)
-            self.plan = replace(plan, same_as={}) if train else plan
+            self.plan = trainable_plan(plan) if train else plan
         if self.plan is None and not train and self.budget.allows(MIN_TUNING_S, "graphs of torch.compile"):
             self._plan_graphs(disabled)
 
@@ -331,6 +332,13 @@ class OptimizationSession:
             msgspec.structs.replace(result.outcome, num_occurrences=self.count(part.region.name))
             for part, result in [*self.tuned, *self.backward]
         )
+
+
+def trainable_plan(plan: RegionPlan) -> RegionPlan:
+    """A plan without repetitions, whose regions have gradients of their own; recurrences stay with torch, whose
+    backward pass has no graph."""
+    regions = [part for part in plan.regions if part.region.steps[0].op not in RECURRENCES]
+    return replace(plan, same_as={}, regions=tuple(regions))
 
 
 def untuned(part: PlannedRegion, reason: str) -> TuningResult:

@@ -21,6 +21,7 @@ from kernelwright.compiler.cuda_graph import measure_in_graph_us
 from kernelwright.compiler.kernel_source import RegionKernel, summarize
 from kernelwright.compiler.reference import format_reference
 from kernelwright.compiler.regions.axes import Unsupported
+from kernelwright.compiler.regions.call import CallRegion
 from kernelwright.compiler.regions.contraction import AnyRegion
 from kernelwright.compiler.trial_store import TrialStore
 from kernelwright.core.diagnosis import Floor
@@ -84,12 +85,14 @@ class Tuner:
         """Start to compile the first `count` configs of a region, or all, in other processes; returns the sources."""
         if self.pool is None:
             return []
-        dtypes = {load.buffer: load.dtype for load in region.loads}
+        dtype_of = {load.buffer: load.dtype for load in region.loads}
+        dtypes = tuple(dtype_of[name] for name in region.reads)
+        shapes = region.argument_shapes if isinstance(region, CallRegion) else ()
         texts = []
         for config in self.backend.generate_configs(region)[:count]:
             with suppress(Exception):  # it occurs again, and is reported, when the config is tried
                 texts.append(self.backend.emit_module([RegionKernel(region, config)]))
-                self.pool.submit(CompileTask(texts[-1], region.name, tuple(dtypes[name] for name in region.reads)))
+                self.pool.submit(CompileTask(texts[-1], region.name, dtypes, shapes))
         return texts
 
     def tune(
@@ -247,7 +250,8 @@ class Tuner:
     ) -> tuple[InterleavedTimings, str]:
         """Time the finalists and the torch variants, interleaved."""
         variants = dict(finalists)
-        if self.use_torch_compile and variants and deadline_s - wall_s() > MIN_COMPILE_S:
+        is_unrolled = isinstance(region, CallRegion) and region.is_unrolled_by_compile
+        if self.use_torch_compile and variants and not is_unrolled and deadline_s - wall_s() > MIN_COMPILE_S:
             report_stage(f"{region.name}: torch.compile", 300)
             torch._dynamo.reset()
             variants[TORCH_COMPILE] = torch.compile(reference, dynamic=False)

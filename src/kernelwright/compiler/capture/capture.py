@@ -23,6 +23,7 @@ from torch.utils import _pytree as pytree
 
 from kernelwright.compiler.capture.decompositions import custom_decompositions
 from kernelwright.compiler.capture.origins import mark_call_values
+from kernelwright.compiler.capture.recurrences import kept_recurrences, restore_recurrences
 from kernelwright.compiler.regions.operators import op_name
 from kernelwright.compiler.rewrites.registry import MARKS, OFF_BY_DEFAULT, apply_rewrites
 from kernelwright.core.errors import ProblemError
@@ -152,11 +153,12 @@ def _capture_unchanged(program: Callable[..., Any], args: Any, kwargs: Any) -> C
     module = program if isinstance(program, torch.nn.Module) else _AsModule(program)
     args, kwargs = normalize_call(program, args, kwargs)
     try:
-        with silence_torch(), _without_own_hooks(module):
+        with silence_torch(), _without_own_hooks(module), kept_recurrences():
             exported = torch.export.export(module, args, kwargs, strict=False)
             decomposed = exported.run_decompositions(build_decomposition_table())
     except Exception as error:
         raise ProblemError(_explain_failure(error), next=NOT_CAPTURED_HINT, where=find_location(error)) from error
+    restore_recurrences([exported.graph_module, decomposed.graph_module])
     graph = decomposed.graph_module.graph
     _require_static(decomposed)
     for node in [node for node in graph.nodes if op_name(node.target).startswith("_assert")]:

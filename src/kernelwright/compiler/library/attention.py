@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from kernelwright.compiler.regions.axes import Unsupported
-from kernelwright.compiler.regions.call import CallRegion
+from kernelwright.compiler.regions.call import ATTENTION, CallRegion
 from kernelwright.compiler.triton.attention import AttentionTiles, generate_attention_tiles, print_split_attention
 from kernelwright.compiler.triton.source_lines import wrap_line
 from kernelwright.compiler.triton.triton_source import TritonSource
 from kernelwright.core.record import Record
 
-ATTENTION = "scaled_dot_product_attention"
 BACKENDS = {
     "cudnn": (
         "torch.ops.aten._scaled_dot_product_cudnn_attention({query}, {key}, {value}, {attn_mask}, False, 0.0, "

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+from kernelwright.compiler.capture.recurrences import RECURRENCES
 from kernelwright.compiler.library.attention import generate_attention_configs, print_attention
-from kernelwright.compiler.regions.call import CallRegion
+from kernelwright.compiler.library.recurrences import generate_recurrence_configs, print_recurrence
+from kernelwright.compiler.regions.call import ATTENTION, CallRegion
 from kernelwright.compiler.regions.contraction import AnyRegion, ContractionRegion
 from kernelwright.compiler.regions.region import Region
 from kernelwright.compiler.triton.configs import generate_configs as generate_row_configs
@@ -31,13 +33,17 @@ class Generator(NamedTuple):
 GENERATORS: dict[type, Generator] = {
     Region: Generator(generate_row_configs, print_triton),
     ContractionRegion: Generator(generate_contraction_configs, print_contraction),
-    CallRegion: Generator(generate_attention_configs, print_attention),
 }
+CALL_GENERATORS = {
+    ATTENTION: Generator(generate_attention_configs, print_attention),
+    **dict.fromkeys(RECURRENCES, Generator(generate_recurrence_configs, print_recurrence)),
+}
+"""For calls, by the operator."""
 
 
 def generate_configs(region: AnyRegion) -> Sequence[Any]:
-    """Return the configs that can run a region, most promising first; for a call, implementations of torch's."""
-    return GENERATORS[type(region)].generate_configs(region)
+    """Return the configs that can run a region, most promising first; for a call, its implementations."""
+    return _generator_of(region).generate_configs(region)
 
 
 def print_region(region: AnyRegion, config: Any) -> TritonSource:
@@ -46,4 +52,8 @@ def print_region(region: AnyRegion, config: Any) -> TritonSource:
     Raises:
         Unsupported: the generator does not support a step, or not with the config.
     """
-    return GENERATORS[type(region)].print(region, config)
+    return _generator_of(region).print(region, config)
+
+
+def _generator_of(region: AnyRegion) -> Generator:
+    return CALL_GENERATORS[region.operator] if isinstance(region, CallRegion) else GENERATORS[type(region)]

@@ -1,9 +1,10 @@
 """Source of the functions that launch kernels and allocate tensors in generated files."""
 
-LAUNCHER_TEMPLATE = '''def make_launcher(kernel, num_programs, num_warps, resident_programs=1):
+LAUNCHER_TEMPLATE = '''def make_launcher(kernel, num_programs, num_warps, resident_programs=1, **options):
     """Returns a function that launches a kernel. The first launch, unaligned memory and tensors on
     another device go through Triton; other launches reuse the compiled kernel, in a quarter of the
-    time. `resident_programs` programs wait for each other and have to be resident at once."""
+    time. `resident_programs` programs wait for each other and have to be resident at once; `options`
+    are those of Triton."""
     cached = {}
 
     def launch(*tensors):
@@ -20,7 +21,7 @@ LAUNCHER_TEMPLATE = '''def make_launcher(kernel, num_programs, num_warps, reside
                 f"{num_sms} multiprocessors: run kw optimize again on this GPU"
             )
         with torch.cuda.device(device):
-            compiled = kernel[(num_programs,)](*tensors, num_warps=num_warps)
+            compiled = kernel[(num_programs,)](*tensors, num_warps=num_warps, **options)
         if aligned and compiled:
             cached[device] = direct_launch(compiled)
 

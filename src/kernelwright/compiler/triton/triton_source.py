@@ -12,8 +12,8 @@ class TritonSource(Record, frozen=True, kw_only=True):
     `from triton.language.extra import libdevice` and `from triton.runtime import driver`.
 
     Attributes:
-        launcher_name: name of the function that launches the kernels; empty where `launcher` is the function of the
-            region itself, which returns new tensors.
+        launcher_name: name of the function that launches the kernels; empty, or the region's name, where `launcher` is
+            the function of the region itself, which returns new tensors.
         helpers: device functions that the kernels call; a file with several regions holds each once.
         kernels: the `@triton.jit` functions, in launch order.
         kernel_names: their names.
