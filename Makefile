@@ -17,7 +17,7 @@ ALONE := import runpy; own = runpy.run_path('demo_optimized.py'); print(own['Mod
 
 PYTEST = $(RUN) -m pytest -n 2 --dist loadgroup
 
-.PHONY: help demo test test-all test-changed test-gpu coverage check docs judge judge-changed bench release-check clean
+.PHONY: help demo test test-all test-ci test-changed test-gpu coverage check docs judge judge-changed bench release-check clean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -44,6 +44,9 @@ test: $(READY)  ## the fast tests that need no GPU, every package among them; fi
 
 test-all: $(READY)  ## the other tests that need no GPU: what is marked slow
 	$(PYTEST) -m "slow and not exhaustive and not gpu"
+
+test-ci: $(READY)  ## both of them in one run
+	$(PYTEST) -m "not exhaustive and not gpu"
 
 test-changed: $(READY)  ## the fast tests that a change can reach, since the merge base with origin/main or SINCE=COMMIT
 	@files=$$($(RUN) tests/changed.py $(SINCE)); [ -z "$$files" ] || $(PYTEST) $$files || [ $$? -eq 5 ]

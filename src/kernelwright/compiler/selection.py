@@ -48,6 +48,8 @@ RESERVE_S = {"cpu": 7.0, "cuda": 10.0}
 """What the last timing and the verification of the file take in addition to its goldens: a process that loads it."""
 MAX_COMPILE_SHARE = 0.4
 """Share of the budget that torch.compile of the whole program may take, so that there is time for kernels."""
+WARM_SHARE = 0.5
+"""Part of the time of a compilation that it takes again, in a process that finds the result in the cache."""
 MAX_OPTION_SPEEDUP = 1.5
 """What channels-last order or cuDNN's choice of algorithms may gain."""
 MAX_COPY_SHARE = 0.25
@@ -164,8 +166,9 @@ class ProgramSelector:
         start_s = wall_s()
         self._try(COMPILED)
         if TORCH_COMPILE in self.variants:  # it is compiled again where the file is verified
-            num_shapes = 2 if declares_held_out_inputs(self.session.problem) else 1
-            self.session.budget.reserved_s += num_shapes * (wall_s() - start_s)
+            again_s = (wall_s() - start_s) * (1.0 if self.ahead else WARM_SHARE)
+            held_out_s = wall_s() - start_s if declares_held_out_inputs(self.session.problem) else 0.0
+            self.session.budget.reserved_s += again_s + held_out_s
 
     def time_options(self) -> None:
         """Time torch with channels last and with cuDNN's fastest algorithms, then the best variants in CUDA graphs."""
