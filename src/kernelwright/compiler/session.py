@@ -337,7 +337,7 @@ class OptimizationSession:
 def trainable_plan(plan: RegionPlan) -> RegionPlan:
     """A plan without repetitions, whose regions have gradients of their own; recurrences stay with torch, whose
     backward pass has no graph."""
-    regions = [part for part in plan.regions if part.region.steps[0].op not in RECURRENCES]
+    regions = [part for part in plan.regions if RECURRENCES.keys().isdisjoint(s.op for s in part.region.steps)]
     return replace(plan, same_as={}, regions=tuple(regions))
 
 
