@@ -62,6 +62,18 @@ def work(x):
         2,
         "data-dependent control flow (problem.py:8)",
     ),
+    "pool": Broken(
+        """
+def work(x):
+    y = torch.relu(nn.functional.max_pool1d(x, 3, 1, 1)) * 0.5
+    if y.mean().item() > 0.1:
+        return torch.tanh(y) + 1
+    return torch.sigmoid(y) * 3
+""",
+        "work",
+        2,
+        "Tensor.item()",
+    ),
     "item": Broken(
         """
 def work(x):

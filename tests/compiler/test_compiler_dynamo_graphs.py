@@ -31,6 +31,21 @@ def test_a_program_is_recorded_in_its_graphs_with_what_breaks_it(name, tmp_path)
         assert sign_graph(graph.module, graph.inputs) == signature
 
 
+def test_graphs_that_a_file_cannot_recognise_are_counted():
+    def program(x):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            y = x @ x.mT
+            if y.sum() > 0:
+                y = y * 2
+        return y
+
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        found = recorded(program, X)
+    assert not found.graphs
+    assert found.num_unsigned > 0
+    assert f"; {found.num_unsigned} more" in found.summary("")
+
+
 def test_an_operator_without_a_fake_is_named_in_every_recording_of_a_process(tmp_path):
     problem = load_problem(PROGRAMS["custom_op"].write(tmp_path))
     for _ in range(2):

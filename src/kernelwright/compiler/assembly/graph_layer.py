@@ -18,6 +18,7 @@ from kernelwright.compiler.kernel_source import RegionKernel, wrap_call
 from kernelwright.problems import Problem
 
 IMPORTS = """import hashlib
+import sys
 from torch.fx.node import map_arg
 from torch.utils._pytree import tree_leaves
 """

@@ -63,16 +63,19 @@ class Recording:
         graphs: by signature, in the order of their first calls.
         breaks: what broke the program into graphs: torch's reason and the line, each once.
         opaque: operators that Dynamo may not trace, since they have no fake implementation: `namespace.name`.
+        num_unsigned: graphs without a signature, which a file could not recognise.
     """
 
     graphs: dict[str, DynamoGraph] = field(default_factory=dict)
     breaks: dict[str, None] = field(default_factory=dict)
     opaque: dict[str, None] = field(default_factory=dict)
+    num_unsigned: int = 0
 
     def __call__(self, module: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
         """Return a function that runs a graph, and records it in its first call."""
         self._note_break(getattr(module, "compile_subgraph_reason", None))
         signature, own = sign_graph(module, inputs), fx.GraphModule(module, copy.deepcopy(module.graph))
+        self.num_unsigned += signature is None
 
         def run(*args: Any) -> Any:
             results = own(*args)
@@ -101,7 +104,9 @@ class Recording:
         hidden = len(self.breaks) - len(shown)
         why = "; ".join([*shown, *([f"and {hidden} more"] if hidden else [])]) or reason
         graphs = "1 graph" if count == 1 else f"{count} graphs"
-        return f"the program is captured as {graphs} of torch.compile, not as a whole: {why}"
+        unsigned = f"; {self.num_unsigned} more stay with torch: a file could not recognise them"
+        captured = f"the program is captured as {graphs} of torch.compile, not as a whole: {why}"
+        return captured + (unsigned if self.num_unsigned else "")
 
 
 def record_graphs(program: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Recording:

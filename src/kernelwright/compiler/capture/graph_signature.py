@@ -6,6 +6,7 @@ The source of these functions is copied into generated files: they use torch and
 from __future__ import annotations
 
 import hashlib
+import sys
 
 import torch
 from torch.fx.node import map_arg
@@ -13,7 +14,7 @@ from torch.fx.node import map_arg
 
 def sign_graph(module, inputs):
     """Digest of a Dynamo graph's operators and literals, and of the layouts of its inputs, whatever their names; None
-    for a graph whose meaning depends on more: constants, functions defined in functions, symbolic sizes, autocast."""
+    for a graph whose meaning depends on more: constants, functions without a name in their module, symbolic sizes, autocast."""
     plain = all(type(one) in (torch.Tensor, torch.nn.Parameter) for one in inputs)
     if not plain or torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"):
         return None
@@ -38,5 +39,9 @@ def target_name(node):
     """The name of the function or method that a node calls; empty for inputs and results."""
     if node.op != "call_function":
         return node.target if node.op == "call_method" else ""
-    names = (getattr(node.target, key, None) for key in ("__module__", "__qualname__"))
-    return str(node.target) if isinstance(node.target, torch._ops.OpOverload) else ".".join(map(str, names))
+    module, name = (getattr(node.target, key, None) for key in ("__module__", "__name__"))
+    if isinstance(node.target, torch._ops.OpOverload):
+        return str(node.target)
+    if getattr(sys.modules.get(module), str(name), None) is node.target:  # also one that is defined in another function
+        return f"{module}.{name}"
+    return f"{module}.{getattr(node.target, '__qualname__', None)}"
