@@ -2,7 +2,7 @@
 
 import os
 
-from kernelwright.compiler.inductor_cache import VARIABLE, inductor_cache
+from kernelwright.compiler.inductor_cache import VARIABLE, inductor_cache, using_inductor_cache
 
 
 def test_a_program_has_a_folder_of_its_own(tmp_path, monkeypatch):
@@ -18,6 +18,6 @@ def test_torch_uses_it_within_the_block(tmp_path, monkeypatch):
     cache = inductor_cache("package.module")
     for before in ("/somewhere", None):
         monkeypatch.setenv(VARIABLE, before) if before else monkeypatch.delenv(VARIABLE, raising=False)
-        with cache.in_use():
-            assert os.environ[VARIABLE] == str(cache.folder)
+        with using_inductor_cache(cache):
+            assert os.environ[VARIABLE] == str(cache)
         assert os.environ.get(VARIABLE) == before

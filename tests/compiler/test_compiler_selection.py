@@ -216,6 +216,27 @@ def test_torch_compile_tunes_only_within_a_long_budget(without_stopwatch, monkey
     assert ("torch.compile, max-autotune" in selector.variants) == (total_s > 60)
 
 
+class Ahead:
+    """Stands where a process stands that compiles the program."""
+
+    def __init__(self, *ends):
+        self.ends = [*ends]
+
+    def wait(self, limit_s):
+        return self.ends.pop(0)
+
+
+@pytest.mark.parametrize(("ends", "left_out"), [((True,), False), ((False, True), False), ((False, False), True)])
+def test_torch_compile_is_waited_for_twice(without_stopwatch, monkeypatch, ends, left_out):
+    monkeypatch.setattr(torch, "compile", lambda given, **options: given)
+    selector = planned(selector_of(ahead=Ahead(*ends)))
+    selector.time_baselines()
+    selector.time_kernels()
+    assert ("torch.compile" in selector.variants) is not left_out
+    assert selector.session.budget.left_out == ["torch.compile"] * left_out
+    assert not selector.ahead.ends
+
+
 def planned(selector):
     selector.session.make_plan()
     selector.session.tune_regions()

@@ -12,6 +12,8 @@ X, WEIGHT = torch.randn(9, 40), torch.randn(40, 40)
 class Recorder(FirstChoice):
     """Notes the regions that it is given, with the time for each; some fail when they are tuned fully."""
 
+    compiles_ahead = True
+
     def __init__(self, fails=()):
         super().__init__()
         self.given, self.fails = [], fails
@@ -56,6 +58,13 @@ def test_with_little_time_every_region_has_a_kernel_before_one_is_tuned_fully():
     assert set(hows[8:]) == {"full"}
     names = [name for name, how in session.tuner.given if how == "brief"]
     assert sorted(names) == sorted(part.region.name for part in session.plan.regions)
+
+
+def test_where_compilers_would_disturb_the_timing_regions_are_tuned_once(monkeypatch):
+    monkeypatch.setattr(Recorder, "compiles_ahead", False)
+    session = tuned(7, 8 * MIN_REGION_S)
+    assert {how for _, how in session.tuner.given} == {"full"}
+    assert len(session.tuner.given) == 8
 
 
 def test_a_region_that_is_not_tuned_fully_keeps_its_kernel():

@@ -15,7 +15,7 @@ from kernelwright.compiler.backends import backend_for
 from kernelwright.compiler.budget import Budget, OutOfTime, time_limit
 from kernelwright.compiler.compile_ahead import CompileAhead
 from kernelwright.compiler.compile_pool import CompilePool
-from kernelwright.compiler.inductor_cache import inductor_cache
+from kernelwright.compiler.inductor_cache import inductor_cache, using_inductor_cache
 from kernelwright.compiler.optimization_record import bench_of, summarize_optimization, summarize_plan
 from kernelwright.compiler.rewrites.registry import ALL_REWRITES, OFF_BY_DEFAULT
 from kernelwright.compiler.selection import EAGER, ProgramSelector, Variant
@@ -94,9 +94,9 @@ def optimize_file(
     compiled = inductor_cache(target)
     with (
         widened_precision(precision),
-        compiled.in_use(),
+        using_inductor_cache(compiled),
         _compile_ahead(target, device, baselines) as ahead,
-        ForkServer(preload, compiled.folder) as fork_server,
+        ForkServer(preload, compiled) as fork_server,
         tempfile.TemporaryDirectory() as folder,
     ):
         problem = load_problem(target)

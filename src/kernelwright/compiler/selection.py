@@ -133,6 +133,7 @@ class ProgramSelector:
     variants: dict[str, Variant] = field(default_factory=dict)
     quick_us: dict[str, float] = field(default_factory=dict)
     _kernels_generated: bool = False
+    _tried_compiled: bool = False
     _programs: dict[str, Callable[..., Any]] = field(default_factory=dict)
     _expected: Expected | None = None
 
@@ -163,7 +164,7 @@ class ProgramSelector:
         if not self.use_torch_compile:
             return
         report_stage("torch.compile of the whole program", 300)
-        start_s = wall_s()
+        self._tried_compiled, start_s = True, wall_s()
         self._try(COMPILED)
         if TORCH_COMPILE in self.variants:  # it is compiled again where the file is verified
             again_s = (wall_s() - start_s) * (1.0 if self.ahead else WARM_SHARE)
@@ -218,8 +219,11 @@ class ProgramSelector:
             options = {**self.options, "channels_last": self.session.channels_last}
             self._try(Variant(OWN_KERNELS, layer, **options))
             self._try_graphs(1)
-        if self.ahead and TORCH_COMPILE not in self.variants and self._is_compiled(self.session.budget.remaining_s / 2):
-            self._time_compiled()
+        if self.ahead and not self._tried_compiled:
+            if self._is_compiled(self.session.budget.remaining_s / 2):
+                self._time_compiled()
+            else:
+                self.session.budget.left_out.append(TORCH_COMPILE)
 
     def _try_graphs(self, count: int) -> None:
         """Try the best variants in CUDA graphs, unless they are so long that launches do not matter."""

@@ -59,6 +59,11 @@ class RegionTuner(Protocol):
     device: str
     machine: Machine
 
+    @property
+    def compiles_ahead(self) -> bool:
+        """See `Tuner.compiles_ahead`."""
+        ...
+
     def tune(
         self, region: AnyRegion, reference: fx.GraphModule, inputs: Sequence[torch.Tensor], limit_s: float = ...
     ) -> TuningResult:

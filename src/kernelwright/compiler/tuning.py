@@ -81,6 +81,11 @@ class Tuner:
         reused = f"{self._num_cached} of {self._num_tried} configs reused from an earlier run"
         return [reused] if self._num_cached else []
 
+    @property
+    def compiles_ahead(self) -> bool:
+        """Whether other processes compile while kernels are timed here: on a CPU they would disturb that."""
+        return self.pool is not None and self.device == "cuda"
+
     def compile_ahead(self, region: AnyRegion, count: int | None = None) -> list[str]:
         """Start to compile the first `count` configs of a region, or all, in other processes; returns the sources."""
         if self.pool is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -30,19 +30,19 @@ class RegionTuning:
     """Tunes the regions of a session.
 
     Attributes:
-        inputs_of: the inputs of each region by its name.
+        inputs_of: the inputs of each region by its name, until it is tuned fully.
         results: by the name of the region, of those that there was time for.
     """
 
     session: OptimizationSession
-    inputs_of: Mapping[str, list[torch.Tensor]]
+    inputs_of: dict[str, list[torch.Tensor]]
     results: dict[str, TuningResult] = field(default_factory=dict)
 
     def tune(self, parts: Sequence[PlannedRegion]) -> None:
         """Tune regions as long as there is time."""
         known = [part for part in parts if part.region.name in self.inputs_of]
         share_s = self.session.budget.remaining_s / max(len(known), 1)
-        if len(known) > 1 and share_s < 2 * MIN_REGION_S:
+        if self.session.tuner.compiles_ahead and len(known) > 1 and share_s < 2 * MIN_REGION_S:
             self._tune_briefly(known, min(MAX_BRIEF_S, MAX_BRIEF_SHARE * share_s))
             known = [part for part in known if part.region.name in self.results]
         self._tune_fully(known)
@@ -61,6 +61,7 @@ class RegionTuning:
             what = "more configs" if part.region.name in self.results else "kernels"
             if not self._tune(part, limit_s, f"{what} of {left} of {len(ordered)} regions"):
                 break
+            self.inputs_of.pop(part.region.name)
 
     def _tune(self, part: PlannedRegion, limit_s: float, what: str) -> bool:
         """Tune a region; False if there is no time."""

@@ -42,6 +42,6 @@ def target_name(node):
     module, name = (getattr(node.target, key, None) for key in ("__module__", "__name__"))
     if isinstance(node.target, torch._ops.OpOverload):
         return str(node.target)
-    if getattr(sys.modules.get(module), str(name), None) is node.target:  # also one that is defined in another function
+    if getattr(sys.modules.get(str(module)), str(name), None) is node.target:  # even if defined in a function
         return f"{module}.{name}"
     return f"{module}.{getattr(node.target, '__qualname__', None)}"
