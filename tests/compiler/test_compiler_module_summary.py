@@ -5,6 +5,8 @@ import pytest
 import torch
 from torch import nn
 
+from kernelwright.compiler.capture.dynamo_graphs import record_graphs
+from kernelwright.compiler.graph_planning import plan_graph
 from kernelwright.compiler.module_summary import stack_name, summarize_modules
 from kernelwright.compiler.planning import plan_program
 from kernelwright.compiler.session import untuned
@@ -65,6 +67,19 @@ def test_equal_blocks_are_one_row_with_their_linear_layers():
     assert "matrix product" in block.fallbacks[0].reason
     assert rows["head"].fallbacks[0].count == 1
     assert rows[""].num_regions == 1
+
+
+def test_modules_of_graphs_between_breaks_have_the_paths_of_the_program():
+    class Broken(Stack):
+        def forward(self, x):
+            return super().forward(x if x.sum() > 0 else -x)
+
+    model, x = Broken().eval(), torch.randn(2, 8)
+    recorded = record_graphs(model, (x,), {})
+    plans = [plan_graph(graph, number, model).plan for number, graph in enumerate(recorded.graphs.values())
+             if len(graph.module.graph.nodes) > 8]  # fmt: skip
+    rows = summarize_modules(plans, [], None, runs_kernels=True)
+    assert {row.name for row in rows} == set(by_name(Stack(), x))
 
 
 def test_every_region_is_counted_once():

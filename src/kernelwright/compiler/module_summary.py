@@ -15,6 +15,8 @@ from kernelwright.compiler.planning import RegionPlan
 from kernelwright.core.diagnosis import Diagnosis, OperatorSummary
 from kernelwright.core.optimization import TORCH, FallbackOperator, ModuleOutcome, RegionOutcome
 
+DYNAMO_ROOT = re.compile(r"^L\['\w+'\]\.?(__self__\.?)?")
+"""What the paths of modules begin with in a graph of Dynamo's: the variable of the program, or of its forward."""
 CONTAINERS = ("torch.nn.modules.container.", "torch.fx.graph_module.")
 """Modules that only hold others: a layer in one of them is listed by itself."""
 TORCH_KINDS = ("matrix", "convolution", "attention", "gather")
@@ -121,13 +123,21 @@ def _lay_out(nodes: Iterable[fx.Node]) -> _Layout:
     for node in nodes:
         if node.op != "call_function":
             continue
-        if stack := list((node.meta.get("nn_module_stack") or {}).values()):
+        if stack := _module_stack(node):
             layout.own_paths[node] = path = stack[-1][0]
             layout.paths[node] = layout.listed[path] = _listed_path(stack)
         else:  # a rewrite made it: the module of what it reads
             sources = (layout.paths[source] for source in node.all_input_nodes if source in layout.paths)
             layout.paths[node] = next(sources, "")
     return layout
+
+
+def _module_stack(node: fx.Node) -> list[tuple[str, object]]:
+    """Path and class of each module that runs a call, the program first; Dynamo leaves it out, and names its variable
+    in the paths."""
+    entries = (node.meta.get("nn_module_stack") or {}).values()
+    stack: list[tuple[str, object]] = [(DYNAMO_ROOT.sub("", path), cls) for path, cls in entries]
+    return [("", ""), *stack] if stack and stack[0][0] else stack
 
 
 def _listed_path(stack: Sequence[tuple[str, object]]) -> str:

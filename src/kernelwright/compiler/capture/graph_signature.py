@@ -14,7 +14,8 @@ from torch.fx.node import map_arg
 
 def sign_graph(module, inputs):
     """Digest of a Dynamo graph's operators and literals, and of the layouts of its inputs, whatever their names; None
-    for a graph whose meaning depends on more: constants, functions without a name in their module, symbolic sizes, autocast."""
+    for a graph whose meaning depends on more: constants, functions without a name in their module, symbolic sizes,
+    autocast."""
     plain = all(type(one) in (torch.Tensor, torch.nn.Parameter) for one in inputs)
     if not plain or torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"):
         return None
