@@ -71,7 +71,7 @@ def closes_and_sleeps(p): os.closerange(0, 100); time.sleep(1000)
 def threads(p):
     threading.Thread(target=time.sleep, args=(1000,)).start(); return 1
 def spawns(p):
-    return [subprocess.Popen(["sleep", "1000"]).pid, subprocess.Popen(["sleep", "1000"], start_new_session=True).pid]
+    return [subprocess.Popen(["sleep", "1234"]).pid, subprocess.Popen(["sleep", "1234"], start_new_session=True).pid]
 def daemonises(p):
     if os.fork() == 0:
         os.setsid()
@@ -242,11 +242,11 @@ def test_nothing_that_it_started_is_left(run, task):
 
 
 def asleep():
-    """Every `sleep` that runs on this machine; others come and go meanwhile."""
+    """Every `sleep` of the tasks above that runs on this machine; those of other tests come and go meanwhile."""
     found = set()
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
-            if process.name() == "sleep" and process.status() != psutil.STATUS_ZOMBIE:
+            if process.cmdline() == ["sleep", "1234"] and process.status() != psutil.STATUS_ZOMBIE:
                 found.add(process.pid)
     return found
 
