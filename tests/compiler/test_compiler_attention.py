@@ -58,7 +58,15 @@ def names(captured):
     return [str(node.target) for node in captured.graph.nodes if node.op == "call_function"]
 
 
-SPELLINGS = {"causal": Causal(), "with bias": with_bias, "three dimensions": three_dimensions}
+def call_of_three_dimensions(q, k, v):
+    mask = k[0, :, :, :1].transpose(1, 2)
+    return nn.functional.scaled_dot_product_attention(q[0], k[0], v[0], mask, scale=0.5)
+
+
+SPELLINGS = {
+    "causal": Causal(), "with bias": with_bias, "three dimensions": three_dimensions,
+    "call of three dimensions": call_of_three_dimensions,
+}  # fmt: skip
 OTHERS = {
     "other dimension": other_dimension, "scores returned": scores_returned, "mask before scale": mask_before_scale,
     "dropout": Causal(0.5).train(),
@@ -72,6 +80,8 @@ def test_attention_is_one_call_with_the_same_result(program, dtype):
     captured = capture(program, args, {})
     assert names(captured).count("aten.scaled_dot_product_attention.default") == 1
     assert "aten.exp.default" not in names(captured)
+    (call,) = captured.graph.find_nodes(op="call_function", target=torch.ops.aten.scaled_dot_product_attention.default)
+    assert all(one.meta["val"].dim() == 4 for one in call.args[:3])
     module = fx.GraphModule(nn.Module(), captured.graph)
     (got,) = module(*bind_placeholders(captured, program, args, {}))
     expected = program(*args)

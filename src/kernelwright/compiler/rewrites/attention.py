@@ -1,7 +1,8 @@
 """Attention that is spelled out, softmax(q k^T * scale + mask) v, becomes one call of scaled_dot_product_attention.
 
 The scores, which have a row for each query and a column for each key, are then not stored. A query whose mask excludes
-every key has NaN in the spelled-out form, and 0 in torch's operator.
+every key has NaN in the spelled-out form, and 0 in torch's operator. Calls with three dimensions get a fourth, which
+the fused kernels need.
 """
 
 from __future__ import annotations
@@ -14,10 +15,17 @@ from torch import fx
 from kernelwright.compiler.capture.origins import move_call_values
 from kernelwright.compiler.regions.nodes import shape_of
 from kernelwright.compiler.regions.operators import op_name
-from kernelwright.compiler.rewrites.rewriting import insert_call
+from kernelwright.compiler.rewrites.rewriting import (
+    bind_arguments,
+    has_tensor,
+    insert_call,
+    inserting_calls_before,
+    replace_value,
+)
 
 aten = torch.ops.aten
 PRODUCTS = ("matmul", "bmm")
+SDPA = aten.scaled_dot_product_attention.default
 
 
 class _Scores(NamedTuple):
@@ -31,13 +39,43 @@ class _Scores(NamedTuple):
 
 
 def recognize_attention(graph: fx.Graph) -> int:
-    """Replace, in place, spelled-out attention; returns the number of calls."""
-    count = 0
+    """Replace, in place, spelled-out attention and calls with three dimensions; returns the number of calls."""
+    count = _add_image_dimension(graph)
     for node in list(graph.nodes):
         if op_name(node.target) in PRODUCTS and (scores := _match(node)):
             _replace(graph, node, scores)
             count += 1
     return count
+
+
+def _add_image_dimension(graph: fx.Graph) -> int:
+    """Give calls with three dimensions a fourth, in place: the first dimension is that of the heads of one image.
+
+    Returns:
+        The number of calls.
+    """
+    count = 0
+    for node in list(graph.find_nodes(op="call_function", target=SDPA)):
+        given = bind_arguments(node)
+        tensors = [given.pop(name) for name in ("query", "key", "value", "attn_mask")]
+        if len(shape_of(node)) != 3 or given["dropout_p"] or not all(map(has_tensor, tensors[:3])):
+            continue
+        with inserting_calls_before(graph, node):
+            count += replace_value(graph, node, _insert_call(graph, *tensors, **given))
+    return count
+
+
+def _insert_call(
+    graph: fx.Graph, query: fx.Node, key: fx.Node, value: fx.Node, mask: fx.Node | None, **options: Any
+) -> fx.Node:
+    """Insert a call with four dimensions; the first of three is that of the heads of one image."""
+    if len(shape_of(query)) == 4:
+        return insert_call(graph, SDPA, query, key, value, mask, **options)
+    query, key, value = (insert_call(graph, aten.unsqueeze.default, one, 0) for one in (query, key, value))
+    if mask is not None and len(shape_of(mask)) == 3:
+        mask = insert_call(graph, aten.unsqueeze.default, mask, 0)
+    call = insert_call(graph, SDPA, query, key, value, mask, **options)
+    return insert_call(graph, aten.squeeze.dim, call, 0)
 
 
 def _match(node: fx.Node) -> _Scores | None:
@@ -152,9 +190,7 @@ def _replace(graph: fx.Graph, node: fx.Node, scores: _Scores) -> None:
         mask = scores.added
         if scores.excluded is not None:
             mask = insert_call(graph, aten.logical_not.default, scores.excluded)
-        call = insert_call(
-            graph, aten.scaled_dot_product_attention.default, scores.query, key, node.args[1], mask, scale=scores.scale
-        )
+        call = _insert_call(graph, scores.query, key, node.args[1], mask, scale=scores.scale)
         new = call
         if call.meta["val"].stride() != value.stride():
             new = insert_call(graph, aten.clone.default, call, memory_format=torch.contiguous_format)

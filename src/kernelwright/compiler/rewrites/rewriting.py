@@ -130,6 +130,8 @@ def is_deterministic(node: fx.Node) -> bool:
     if node.target is operator.getitem:
         return True
     target = node.target
+    if target == aten.scaled_dot_product_attention.default:
+        return not bind_arguments(node)["dropout_p"]
     return (
         isinstance(target, torch._ops.OpOverload)
         and not target._schema.is_mutable
