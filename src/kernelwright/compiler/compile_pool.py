@@ -19,6 +19,8 @@ from typing import Any, NamedTuple
 from kernelwright.sandbox.process_limits import die_with_parent
 
 MAX_PROCESSES = 16
+NICENESS = 10
+"""Of the processes that compile while another one launches and times kernels."""
 
 
 class CompileTask(NamedTuple):
@@ -51,7 +53,7 @@ class CompilePool:
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload(["kernelwright.compiler.kernel_source", "torch", *["triton"] * bool(capability)])
         count = min(len(os.sched_getaffinity(0)), MAX_PROCESSES)
-        self._executor = ProcessPoolExecutor(count, context, _end_with_others)
+        self._executor = ProcessPoolExecutor(count, context, _start_worker)
         self._futures: dict[str, Future[None]] = {}
         with _without_main_module():
             self._executor.submit(os.getpid)  # starts the server
@@ -97,8 +99,10 @@ def _without_main_module() -> Iterator[None]:
         main.update(saved)
 
 
-def _end_with_others() -> None:
-    """End when the fork server does, or this package's process: the server waits for its workers to end."""
+def _start_worker() -> None:
+    """Leave the cores to the process that times kernels. End when the fork server does, or this package's process: the
+    server waits for its workers to end."""
+    os.nice(NICENESS)
     die_with_parent(os.getppid())
     threading.Thread(target=_end_with_owner, daemon=True).start()
 

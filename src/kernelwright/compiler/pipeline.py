@@ -180,7 +180,7 @@ def optimize_session(
     if session.device == "cpu":
         session.channels_last = selector.options["channels_last"]
         session.make_plan(disabled=disabled)
-    session.tune_regions()
+    session.tune_regions(selector.later_s)
     selector.time_kernels()
     if session.device == "cuda":
         selector.time_options()

@@ -133,7 +133,6 @@ class ProgramSelector:
     variants: dict[str, Variant] = field(default_factory=dict)
     quick_us: dict[str, float] = field(default_factory=dict)
     _kernels_generated: bool = False
-    _tried_compiled: bool = False
     _programs: dict[str, Callable[..., Any]] = field(default_factory=dict)
     _expected: Expected | None = None
 
@@ -147,24 +146,30 @@ class ProgramSelector:
                 self._golden()
             budget.reserved_s = reserve_s + MIN_SETS * (wall_s() - start_s)
         self._try(EAGER)
-        if self._is_compiled(MAX_COMPILE_SHARE * budget.total_s - budget.spent_s):
+        if self.ahead is None:
             self._time_compiled()
         if self.session.device == "cpu":  # the kernels are planned for the order of channels that is fastest
             self.time_options()
 
-    def _is_compiled(self, limit_s: float) -> bool:
-        """Whether the other process has compiled the program, waiting for it if necessary."""
-        if self.ahead is None:
-            return True
+    @property
+    def later_s(self) -> float:
+        """What torch.compile of the whole program takes after the kernels: about what their plan took."""
+        return self.session.planning_s if self.ahead else 0.0
+
+    def _time_compiled_ahead(self, ahead: CompileAhead) -> None:
+        """Time what another process has compiled, waiting for it if necessary."""
         report_stage("torch.compile of the whole program in another process", 120)
-        return self.ahead.wait(limit_s)
+        if ahead.wait(self.session.budget.remaining_s - self.later_s):
+            self._time_compiled()
+        else:
+            self.session.budget.left_out.append(TORCH_COMPILE)
 
     def _time_compiled(self) -> None:
         """Time torch.compile of the whole program."""
         if not self.use_torch_compile:
             return
         report_stage("torch.compile of the whole program", 300)
-        self._tried_compiled, start_s = True, wall_s()
+        start_s = wall_s()
         self._try(COMPILED)
         if TORCH_COMPILE in self.variants:  # it is compiled again where the file is verified
             again_s = (wall_s() - start_s) * (1.0 if self.ahead else WARM_SHARE)
@@ -219,11 +224,8 @@ class ProgramSelector:
             options = {**self.options, "channels_last": self.session.channels_last}
             self._try(Variant(OWN_KERNELS, layer, **options))
             self._try_graphs(1)
-        if self.ahead and not self._tried_compiled:
-            if self._is_compiled(self.session.budget.remaining_s / 2):
-                self._time_compiled()
-            else:
-                self.session.budget.left_out.append(TORCH_COMPILE)
+        if self.ahead and TORCH_COMPILE not in self.variants:
+            self._time_compiled_ahead(self.ahead)
 
     def _try_graphs(self, count: int) -> None:
         """Try the best variants in CUDA graphs, unless they are so long that launches do not matter."""

@@ -41,6 +41,7 @@ from kernelwright.core.machine import Machine
 from kernelwright.core.optimization import OWN_KERNELS, TORCH, RegionOutcome
 from kernelwright.core.progress import report_stage
 from kernelwright.core.verdict import Reason
+from kernelwright.measure.clock import wall_s
 from kernelwright.problems import Problem
 from kernelwright.problems.state import replaced_values
 
@@ -94,6 +95,7 @@ class OptimizationSession:
         rejected: the variants of the whole program that verification rejected.
         channels_last: the plan is made for images and weights in channels-last order.
         trained: the plan is that of a program whose gradients are computed.
+        planning_s: seconds that the plan took.
     """
 
     problem: Problem
@@ -109,6 +111,7 @@ class OptimizationSession:
     rejected: set[str] = field(default_factory=set)
     channels_last: bool = False
     trained: bool = False
+    planning_s: float = 0.0
 
     @property
     def device(self) -> str:
@@ -186,6 +189,7 @@ class OptimizationSession:
         self.trained = train
         if not self.budget.allows(MIN_TUNING_S, OWN_KERNELS):
             return
+        start_s = wall_s()
         report_stage("capturing the program", 120)
         with self.isolated(NOT_CAPTURED, self._capture_limit_s), self._in_layout() as (args, kwargs):
             plan = plan_program(self.program, args, kwargs, disabled)
@@ -193,6 +197,7 @@ class OptimizationSession:
             self.plan = trainable_plan(plan) if train else plan
         if self.plan is None and not train and self.budget.allows(MIN_TUNING_S, "graphs of torch.compile"):
             self._plan_graphs(disabled)
+        self.planning_s = wall_s() - start_s
 
     def _plan_graphs(self, disabled: Set[str]) -> None:
         """Plan the graphs that Dynamo captures of a program that is no single graph; a fault costs its graph alone."""
@@ -229,8 +234,12 @@ class OptimizationSession:
                 with suppress(Exception):  # it occurs again where the region is tuned
                     self.tuner.compile_ahead(part.region, count)
 
-    def tune_regions(self) -> None:
-        """Tune the regions as long as there is time."""
+    def tune_regions(self, later_s: float = 0.0) -> None:
+        """Tune the regions as long as there is time.
+
+        Args:
+            later_s: what other steps take after the whole program was timed with its kernels.
+        """
         if not self.plans:
             return
         unique = self._unique_regions()
@@ -238,7 +247,8 @@ class OptimizationSession:
         with self.isolated("the inputs of the regions are not known, so that none becomes a kernel"):
             inputs_of = self._record_inputs({part.region.name for part in unique})
         tuning = RegionTuning(self, inputs_of)
-        with self.budget.keep(min(VARIANTS_S[self.device], MAX_VARIANTS_SHARE * self.budget.remaining_s)):
+        variants_s = min(VARIANTS_S[self.device], MAX_VARIANTS_SHARE * self.budget.remaining_s)
+        with self.budget.keep(variants_s + later_s):
             tuning.tune(unique)
         self.tuned = [(part, tuning.results.get(part.region.name) or untuned(part, "not tuned")) for part in unique]
 

@@ -184,13 +184,14 @@ def _fits(scores: _Scores, value: fx.Node, result: fx.Node) -> bool:
 
 
 def _replace(graph: fx.Graph, node: fx.Node, scores: _Scores) -> None:
-    value = node.meta["val"]
+    value, values = node.meta["val"], node.args[1]
+    assert isinstance(values, fx.Node)
     with graph.inserting_before(node), value.fake_mode, torch.no_grad():
         key = insert_call(graph, aten.permute.default, scores.transposed_key, _swapped(len(value.shape)))
         mask = scores.added
         if scores.excluded is not None:
             mask = insert_call(graph, aten.logical_not.default, scores.excluded)
-        call = _insert_call(graph, scores.query, key, node.args[1], mask, scale=scores.scale)
+        call = _insert_call(graph, scores.query, key, values, mask, scale=scores.scale)
         new = call
         if call.meta["val"].stride() != value.stride():
             new = insert_call(graph, aten.clone.default, call, memory_format=torch.contiguous_format)
