@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
-from kernelwright.compiler.compile_pool import NICENESS
+from kernelwright.compiler.compile_pool import POOL_NICENESS
 from kernelwright.core.pytree import storage_bytes
 from kernelwright.problems import load_problem
 from kernelwright.sandbox.process_limits import die_with_parent
@@ -74,7 +74,7 @@ def _compile_graph(graph: fx.GraphModule, inputs: list[Any]) -> Callable[..., An
 def main(target: str, device: str, parent: str) -> None:
     """Compile the program of the command line."""
     die_with_parent(int(parent))
-    os.nice(NICENESS)
+    os.nice(2 * POOL_NICENESS)
     compile_program(target, device)
 
 

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from kernelwright.sandbox.process_limits import die_with_parent
 
 MAX_PROCESSES = 16
-NICENESS = 10
+POOL_NICENESS = 5
 """Of the processes that compile while another one launches and times kernels."""
 
 
@@ -102,7 +102,7 @@ def _without_main_module() -> Iterator[None]:
 def _start_worker() -> None:
     """Leave the cores to the process that times kernels. End when the fork server does, or this package's process: the
     server waits for its workers to end."""
-    os.nice(NICENESS)
+    os.nice(POOL_NICENESS)
     die_with_parent(os.getppid())
     threading.Thread(target=_end_with_owner, daemon=True).start()
 
