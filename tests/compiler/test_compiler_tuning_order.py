@@ -60,6 +60,14 @@ def test_with_little_time_every_region_has_a_kernel_before_one_is_tuned_fully():
     assert sorted(names) == sorted(part.region.name for part in session.plan.regions)
 
 
+def test_a_region_that_is_compiled_is_not_kept_waiting(monkeypatch):
+    monkeypatch.setattr(Recorder, "compile_ahead", lambda self, region, count=None: [region.name])
+    monkeypatch.setattr(Recorder, "is_compiled", lambda self, tasks: tasks == ["region_5"] or len(self.given) == 7)
+    names = [name for name, how in tuned(7, 8 * MIN_REGION_S).tuner.given if how == "brief"]
+    assert names[0] == "region_5"
+    assert len(set(names)) == 8
+
+
 def test_where_compilers_would_disturb_the_timing_regions_are_tuned_once(monkeypatch):
     monkeypatch.setattr(Recorder, "compiles_ahead", False)
     session = tuned(7, 8 * MIN_REGION_S)

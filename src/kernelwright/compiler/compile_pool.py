@@ -11,7 +11,7 @@ import os
 import sys
 import threading
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures import Future, ProcessPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -31,12 +31,14 @@ class CompileTask(NamedTuple):
         name: the region's function in it.
         dtypes: of the function's arguments.
         shapes: of the arguments of a function that computes with them before it launches kernels; else empty.
+        lines: name and line of the kernels, if they are compiled for the file where they stand there.
     """
 
     text: str
     name: str
     dtypes: tuple[str, ...]
     shapes: tuple[tuple[int, ...], ...] = ()
+    lines: tuple[tuple[str, int], ...] = ()
 
 
 class CompilePool:
@@ -54,7 +56,7 @@ class CompilePool:
         context.set_forkserver_preload(["kernelwright.compiler.kernel_source", "torch", *["triton"] * bool(capability)])
         count = min(len(os.sched_getaffinity(0)), MAX_PROCESSES)
         self._executor = ProcessPoolExecutor(count, context, _start_worker)
-        self._futures: dict[str, Future[None]] = {}
+        self._futures: dict[CompileTask, Future[None]] = {}
         with _without_main_module():
             self._executor.submit(os.getpid)  # starts the server
 
@@ -66,17 +68,18 @@ class CompilePool:
 
     def submit(self, task: CompileTask) -> None:
         """Compile a module, once."""
-        if task.text not in self._futures:
+        if task not in self._futures:
             # if the pool is closed or broken, the module is compiled where it is loaded
             with _without_main_module(), suppress(RuntimeError):
-                self._futures[task.text] = self._executor.submit(compile_module, task, self._capability)
+                self._futures[task] = self._executor.submit(compile_module, task, self._capability)
 
-    def wait(self, texts: Sequence[str], limit_s: float) -> None:
+    def is_done(self, task: CompileTask) -> bool:
+        """Whether a module is compiled, or is not going to be."""
+        return task not in self._futures or self._futures[task].done()
+
+    def wait(self, tasks: Sequence[CompileTask], limit_s: float) -> None:
         """Wait until modules are compiled, or the time is over."""
-        for text in texts:
-            if future := self._futures.get(text):
-                with suppress(Exception):  # also a timeout
-                    future.result(max(limit_s, 0.0))
+        wait([future for task in tasks if (future := self._futures.get(task))], max(limit_s, 0.0))
 
 
 def _share_triton_cache() -> None:
@@ -123,7 +126,7 @@ def compile_module(task: CompileTask, capability: tuple[int, int] | None) -> Non
     import torch
 
     _compile_without_launching(capability)
-    module = load(task.text)
+    module = load(task.text, lines=dict(task.lines))
     vars(module)["num_sms_of"] = lambda device: sys.maxsize
     shapes = task.shapes or ((4,),) * len(task.dtypes)
     arguments = [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import re
 import sys
@@ -200,13 +201,17 @@ def wrap_call(line: str, width: int = WIDTH) -> str:
     return f"{head}(\n{textwrap.indent(filled, '    ')}\n){tail}"
 
 
-def load(text: str, names: Mapping[str, Any] = MappingProxyType({})) -> ModuleType:
+def load(
+    text: str, names: Mapping[str, Any] = MappingProxyType({}), lines: Mapping[str, int] = MappingProxyType({})
+) -> ModuleType:
     """Import generated source as a module.
 
-    The source is written to the cache folder, because Triton reads the source file of its kernels.
+    The source is written to the cache folder, because Triton reads the source file of its kernels. The key of a kernel
+    in Triton's cache has its line in the file: here all kernels have the same, so that they are found in every file.
 
     Args:
         names: globals that the module has before it runs.
+        lines: kernels that have a line: see `kernel_lines`.
     Raises:
         RuntimeWarning: the kernels do not compile.
     """
@@ -220,4 +225,13 @@ def load(text: str, names: Mapping[str, Any] = MappingProxyType({})) -> ModuleTy
     with warnings.catch_warnings():
         warnings.simplefilter("error", RuntimeWarning)
         spec.loader.exec_module(module)
+    for name, value in vars(module).items():
+        if hasattr(value, "starting_line_number"):
+            value.starting_line_number = lines.get(name, 1)
     return module
+
+
+def kernel_lines(text: str) -> dict[str, int]:
+    """Return the first line of each decorated function of a source text."""
+    functions = [one for one in ast.parse(text).body if isinstance(one, ast.FunctionDef) and one.decorator_list]
+    return {one.name: one.decorator_list[0].lineno for one in functions}

@@ -25,10 +25,11 @@ from kernelwright.compiler.budget import Budget, OutOfTime, time_limit
 from kernelwright.compiler.capture.backward import build_gradient, find_trainable_nodes
 from kernelwright.compiler.capture.dynamo_graphs import record_graphs
 from kernelwright.compiler.capture.recurrences import RECURRENCES
+from kernelwright.compiler.compile_pool import CompileTask
 from kernelwright.compiler.differentiable import RegionGradient
 from kernelwright.compiler.forward_codegen import PlannedRegion, require_writable_constants
 from kernelwright.compiler.graph_planning import GraphPlan, plan_graph, share_repetitions
-from kernelwright.compiler.kernel_source import summarize
+from kernelwright.compiler.kernel_source import RegionKernel, summarize
 from kernelwright.compiler.planning import RegionPlan, plan_program
 from kernelwright.compiler.reference import bind_placeholders, build_reference, record_region_inputs
 from kernelwright.compiler.regions.contraction import AnyRegion
@@ -71,8 +72,16 @@ class RegionTuner(Protocol):
         """See `Tuner.tune`."""
         ...
 
-    def compile_ahead(self, region: AnyRegion, count: int | None = None) -> list[str]:
+    def compile_ahead(self, region: AnyRegion, count: int | None = None) -> list[CompileTask]:
         """See `Tuner.compile_ahead`."""
+        ...
+
+    def is_compiled(self, tasks: Sequence[CompileTask]) -> bool:
+        """See `Tuner.is_compiled`."""
+        ...
+
+    def compile_for_file(self, kernels: Sequence[RegionKernel], text: str, limit_s: float) -> None:
+        """See `Tuner.compile_for_file`."""
         ...
 
     def notes(self) -> list[str]:

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from kernelwright.compiler.assembly.graph_layer import GraphLayer
+from kernelwright.compiler.assembly.kernel_layer import KernelLayer
 from kernelwright.compiler.budget import OutOfTime, time_limit
 from kernelwright.compiler.kernel_source import load
 from kernelwright.compiler.selection import EAGER, Variant, names_in_memory
@@ -90,11 +92,11 @@ class StagedFile:
     def _verified(self, variant: Variant) -> tuple[str, Verdict]:
         self.session.free_memory()
         source = variant.source(self.session.problem, file_header(self.session, variant))
-        if variant.engine == OWN_KERNELS and self.session.device == "cpu":
-            self._compile_kernels(variant)
+        if variant.engine == OWN_KERNELS:
+            self._compile_kernels(variant, source)
         return source, self._verify(source)
 
-    def _compile_kernels(self, variant: Variant) -> None:
+    def _compile_kernels(self, variant: Variant, source: str) -> None:
         """Compile the kernels without the original program: to define its custom operators again in this process would
         invalidate those that the program calls.
 
@@ -102,6 +104,9 @@ class StagedFile:
             RuntimeWarning: the kernels do not compile.
         """
         problem = self.session.problem
+        if self.session.device == "cuda" and isinstance(variant.layer, (KernelLayer, GraphLayer)):
+            self.session.tuner.compile_for_file(variant.layer.kernels, source, self._limit_s)
+            return
         load(variant.source(replace(problem, source=None), ""), names_in_memory(problem, self.session.program))
 
     def _verify(self, source: str) -> Verdict:

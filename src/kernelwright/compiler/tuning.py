@@ -18,7 +18,7 @@ from torch import fx
 from kernelwright.compiler.backends import Backend
 from kernelwright.compiler.compile_pool import CompilePool, CompileTask
 from kernelwright.compiler.cuda_graph import measure_in_graph_us
-from kernelwright.compiler.kernel_source import RegionKernel, summarize
+from kernelwright.compiler.kernel_source import RegionKernel, kernel_lines, summarize
 from kernelwright.compiler.reference import format_reference
 from kernelwright.compiler.regions.axes import Unsupported
 from kernelwright.compiler.regions.call import CallRegion
@@ -86,19 +86,38 @@ class Tuner:
         """Whether other processes compile while kernels are timed here: on a CPU they would disturb that."""
         return self.pool is not None and self.device == "cuda"
 
-    def compile_ahead(self, region: AnyRegion, count: int | None = None) -> list[str]:
-        """Start to compile the first `count` configs of a region, or all, in other processes; returns the sources."""
-        if self.pool is None:
-            return []
-        dtype_of = {load.buffer: load.dtype for load in region.loads}
-        dtypes = tuple(dtype_of[name] for name in region.reads)
-        shapes = region.argument_shapes if isinstance(region, CallRegion) else ()
-        texts = []
-        for config in self.backend.generate_configs(region)[:count]:
+    def compile_ahead(self, region: AnyRegion, count: int | None = None) -> list[CompileTask]:
+        """Start to compile the first `count` configs of a region, or all, in other processes."""
+        tasks = []
+        for config in self.backend.generate_configs(region)[:count] if self.pool else ():
             with suppress(Exception):  # it occurs again, and is reported, when the config is tried
-                texts.append(self.backend.emit_module([RegionKernel(region, config)]))
-                self.pool.submit(CompileTask(texts[-1], region.name, dtypes, shapes))
-        return texts
+                tasks.append(self._submit(RegionKernel(region, config)))
+        return tasks
+
+    def is_compiled(self, tasks: Sequence[CompileTask]) -> bool:
+        """Whether other processes have ended what they were given."""
+        return self.pool is None or all(map(self.pool.is_done, tasks))
+
+    def compile_for_file(self, kernels: Sequence[RegionKernel], text: str, limit_s: float) -> None:
+        """Compile kernels in other processes for the file of which they are part, and wait for them."""
+        if self.pool is None:
+            return
+        lines = tuple(kernel_lines(text).items())
+        self.pool.wait([self._submit(one, lines) for one in kernels if not one.torch_source], limit_s)
+
+    def _submit(self, kernel: RegionKernel, lines: tuple[tuple[str, int], ...] = ()) -> CompileTask:
+        region = kernel.region
+        dtype_of = {load.buffer: load.dtype for load in region.loads}
+        task = CompileTask(
+            text=self.backend.emit_module([kernel]),
+            name=region.name,
+            dtypes=tuple(dtype_of[name] for name in region.reads),
+            shapes=region.argument_shapes if isinstance(region, CallRegion) else (),
+            lines=lines,
+        )
+        if self.pool:
+            self.pool.submit(task)
+        return task
 
     def tune(
         self, region: AnyRegion, reference: fx.GraphModule, inputs: Sequence[torch.Tensor], limit_s: float = math.inf
@@ -196,9 +215,9 @@ class Tuner:
     ) -> tuple[ProgramsByAttempt, list[Attempt]]:
         """Build and quickly time every config of the backend, as long as there is time; at least one that works."""
         trials, programs, attempts = TrialStore(region, self.machine), {}, []
-        texts = self.compile_ahead(region)
+        tasks = self.compile_ahead(region)
         if self.pool and self.device == "cpu":  # compilers that run meanwhile would disturb the timing
-            self.pool.wait(texts, deadline_s - wall_s())
+            self.pool.wait(tasks, deadline_s - wall_s())
         configs = self.backend.generate_configs(region)
         for number, config in enumerate(configs, 1):
             if programs and wall_s() > deadline_s:
@@ -215,7 +234,7 @@ class Tuner:
                 self._num_tried, self._num_cached = self._num_tried + 1, self._num_cached + bool(attempt)
                 if attempt is None or attempt.time_us is not None:
                     if self.pool:
-                        self.pool.wait([text], deadline_s - wall_s())
+                        self.pool.wait([task for task in tasks if task.text == text], deadline_s - wall_s())
                     program = getattr(self.backend.load(text), region.name)
                     attempt = attempt or self._time_attempt(name, values, program, inputs)
                     programs[name] = RegionKernel(region, config), program

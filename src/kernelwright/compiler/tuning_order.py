@@ -48,10 +48,14 @@ class RegionTuning:
         self._tune_fully(known)
 
     def _tune_briefly(self, parts: Sequence[PlannedRegion], limit_s: float) -> None:
-        ordered = sorted(parts, key=lambda part: -sum(part.region.bytes_moved) * self._count(part))
-        for index, part in enumerate(ordered):
-            if not self._tune(part, limit_s, f"kernels of {len(ordered) - index} of {len(ordered)} regions"):
+        tuner = self.session.tuner
+        left = sorted(parts, key=lambda part: -sum(part.region.bytes_moved) * self._count(part))
+        tasks = {part.region.name: tuner.compile_ahead(part.region, 1) for part in parts}
+        while left:
+            part = next((one for one in left if tuner.is_compiled(tasks[one.region.name])), left[0])
+            if not self._tune(part, limit_s, f"kernels of {len(left)} of {len(parts)} regions"):
                 break
+            left.remove(part)
 
     def _tune_fully(self, parts: Sequence[PlannedRegion]) -> None:
         ordered = sorted(parts, key=lambda part: -self._weight(part))
