@@ -32,7 +32,7 @@ from kernelwright.core.optimization import (
 )
 from kernelwright.core.paths import require_writable
 from kernelwright.diagnosis.run_once import run_once
-from kernelwright.diagnosis.why import why_with_work
+from kernelwright.diagnosis.why import TIMING_BUDGET_S, why_with_work
 from kernelwright.machines import machine as machine_here
 from kernelwright.machines import refresh_memory
 from kernelwright.measure.paired import InterleavedTimings
@@ -45,9 +45,9 @@ from kernelwright.verification.outcome import (
 )
 from kernelwright.verification.transport.runners import PRELOAD_MODULES
 
-MAX_MEMORY_SHARE, MAX_DIAGNOSIS_SHARE = 0.05, 0.2
-"""Shares of the budget for the bandwidth of the memory (2 to 4 s on an idle machine, up to 36 s on a busy one) and for
-the diagnosis."""
+MAX_MEMORY_SHARE, MAX_DIAGNOSIS_SHARE, TIMING_SHARE = 0.05, 0.2, 0.01
+"""Shares of the budget for the bandwidth of the memory (2 to 4 s on an idle machine, up to 36 s on a busy one), for the
+diagnosis, and for the timing of the program in it."""
 COMPILER_MODULES = {"cpu": (), "cuda": ("triton", "torch._dynamo", "torch.fx.experimental.symbolic_shapes")}
 """What a process that verifies a file imports first; seconds, which pass while the file is made."""
 
@@ -107,7 +107,8 @@ def optimize_file(
             _check_program(session)
             diagnosis, work = None, None
             with session.isolated("there is no diagnosis", MAX_DIAGNOSIS_SHARE * budget.total_s):
-                diagnosis, work = why_with_work(problem, device, machine)
+                timing_s = min(TIMING_SHARE * budget.total_s, TIMING_BUDGET_S)
+                diagnosis, work = why_with_work(problem, device, machine, timing_s)
             selector = ProgramSelector(session, use_torch_compile="compile" in baselines, ahead=ahead)
             variants, rounds = optimize_session(session, selector, train=train, disabled=disabled)
             selector.release()

@@ -73,10 +73,12 @@ def why(
         return build_diagnosis(observation, problem.name, describe_inputs(problem))
 
 
-def why_with_work(problem: Problem, device: str, machine: Machine) -> tuple[Diagnosis, ProgramWork]:
-    """`why` of a problem on a machine that was just measured, and the work that it counted."""
+def why_with_work(
+    problem: Problem, device: str, machine: Machine, timing_s: float = TIMING_BUDGET_S
+) -> tuple[Diagnosis, ProgramWork]:
+    """`why` of a problem on a machine that was just measured, timed for `timing_s`, and the work that it counted."""
     with problem.restore_buffers():
-        observation, work = _observe(problem, machine, device, RUN_LIMIT_S, is_fresh=True)
+        observation, work = _observe(problem, machine, device, RUN_LIMIT_S, is_fresh=True, timing_s=timing_s)
     return build_diagnosis(observation, problem.name, describe_inputs(problem)), work
 
 
@@ -140,6 +142,7 @@ def _observe(
     reference: ProgramWork | None = None,
     *,
     is_fresh: bool = False,
+    timing_s: float = TIMING_BUDGET_S,
 ) -> tuple[Observation, ProgramWork]:
     import torch
 
@@ -157,7 +160,7 @@ def _observe(
             inputs,
             device=device,
             last_cache_bytes=last_cache_bytes(machine),
-            budget_s=TIMING_BUDGET_S,
+            budget_s=timing_s,
         ).timings["now"]
         if reference:
             faulted = {0} if device == "cpu" and (timing.page_faults_per_call or 0) >= MIN_FAULTS_PER_CALL else set()
@@ -165,7 +168,9 @@ def _observe(
             return observe(problem.summary, machine, work, times, timing.time_us, timing), work
         report_stage("timing each operator")
         call = RotatingBuffers(inputs, last_cache_bytes(machine)).bind(program)
-        times = _operator_times(call, device, len(work.operators), timing.time_us)
+        is_long = timing.time_us > 1e6 or timing_s < TIMING_BUDGET_S
+        passes = 1 if len(work.operators) > MANY_CALLS else 3 if is_long else 7
+        times = _operator_times(call, device, len(work.operators), passes)
     try:
         return observe(problem.summary, machine, work, times, timing.time_us, timing), work
     except ValueError as error:
@@ -175,9 +180,8 @@ def _observe(
         ) from error
 
 
-def _operator_times(call: Callable[[], Any], device: str, calls: int, time_us: float) -> OperatorTimes:
+def _operator_times(call: Callable[[], Any], device: str, calls: int, passes: int) -> OperatorTimes:
     """Time the counted calls; if counting decomposed composite operators, time them decomposed too."""
-    passes = 1 if calls > MANY_CALLS else 3 if time_us > 1e6 else 7
     times = time_operators(call, device, passes)
     return times if len(times.times_us) == calls else time_operators(call, device, passes, outer_mode=CountingMode)
 
