@@ -347,6 +347,15 @@ def test_configs_are_different_and_do_not_waste_most_of_a_tile(name):
     assert all(2 * max(part.region.contraction.m, smallest) > one.BLOCK_M for one in configs)
 
 
+@pytest.mark.parametrize(
+    ("k", "steps"), [(5, {(16, 1)}), (32, {(32, 1)}), (100, {(64, 2)}), (4096, {(64, 3), (64, 4)})]
+)
+def test_short_sums_have_short_steps_and_pipelines(k, steps):
+    (part,) = contractions(plan(product, normal(256, k), normal(k, 256), tf32=False))
+    configs = generate_contraction_configs(part.region)
+    assert {(one.BLOCK_K, one.num_stages) for one in configs} == steps
+
+
 @pytest.mark.parametrize("channels", [41, 144, 480, 528, 1056])
 @pytest.mark.parametrize("filters", [24, 128, 300])
 def test_every_number_of_channels_has_a_tile(channels, filters):

@@ -13,6 +13,8 @@ from kernelwright.core.units import DTYPE_BYTES
 DIRECT, SPLIT, PACKED = "direct", "split", "packed"
 MAX_DIRECT_CHANNELS = 32
 """Windows of images with more channels are not read directly: their elements are far apart."""
+MIN_BLOCK_K = 16
+"""The shortest step of tensor cores for FP16."""
 _SPLIT_TILES = ((128, 128, 64, 8, 3), (128, 64, 64, 8, 4), (64, 64, 64, 4, 4))
 _TF32_TILES = ((128, 256, 32, 8, 3), (128, 128, 32, 8, 3), (64, 128, 32, 4, 4), (64, 64, 32, 4, 4))
 _HALF_TILES = ((128, 256, 64, 8, 3), (128, 128, 64, 4, 4), (64, 128, 64, 4, 4), (64, 64, 64, 4, 4))
@@ -57,17 +59,29 @@ def _pipeline_bytes(region: ContractionRegion, config: ContractionConfig) -> int
 def _contraction_configs(region: ContractionRegion) -> list[ContractionConfig]:
     one = region.contraction
     if isinstance(one.right, Windows):
-        run = PackedLayout(windows=one.right, scaled=one.tf32).run
-        dividing = [tile for tile in _PACKED_TILES if run % tile[2] == 0]
+        layout = PackedLayout(windows=one.right, scaled=one.tf32)
+        run = layout.run
+        dividing = _within_depth([tile for tile in _PACKED_TILES if run % tile[2] == 0], layout.depth)
         rows = _useful_rows(one.m, {tile[0] for tile in dividing})
         packed = [tile for tile in dividing if tile[0] in rows]
         configs = _fitting(packed, one.m, one.n, PACKED)
         if one.right.channels <= MAX_DIRECT_CHANNELS and _is_plain(region):
             configs += _fitting(_DIRECT_TILES, one.m, one.n, DIRECT)
         return configs
+    tiles, operands = _HALF_TILES, DIRECT
     if one.left.dtype == "float32":
-        return _fitting(*((_TF32_TILES, one.m, one.n, DIRECT) if one.tf32 else (_SPLIT_TILES, one.m, one.n, SPLIT)))
-    return _fitting(_HALF_TILES, one.m, one.n, DIRECT)
+        tiles, operands = (_TF32_TILES, DIRECT) if one.tf32 else (_SPLIT_TILES, SPLIT)
+    return _fitting(_within_depth(tiles, one.k), one.m, one.n, operands)
+
+
+def _within_depth(tiles: Sequence[tuple[int, ...]], k: int) -> list[tuple[int, ...]]:
+    """Tiles with steps no longer than a sum over k, and no more stages than steps: their shared memory would keep other
+    programs from the multiprocessor."""
+    limited = []
+    for m, n, block_k, num_warps, num_stages in tiles:
+        block_k = min(block_k, max(power_of_two(k), MIN_BLOCK_K))
+        limited.append((m, n, block_k, num_warps, min(num_stages, -(-k // block_k))))
+    return list(dict.fromkeys(limited))
 
 
 def _fitting(tiles: Sequence[tuple[int, ...]], m: int, n: int, operands: str) -> list[ContractionConfig]:
