@@ -213,6 +213,17 @@ def _require_static(exported: torch.export.ExportedProgram) -> None:
         raise ProblemError("it has operators with effects, such as checks of values", next=NOT_CAPTURED_HINT)
 
 
+def _depends_on_mode(module: torch.nn.Module) -> bool:
+    """Whether a module is known to compute something else in the other mode, which saves the capture in that mode."""
+    match module:
+        case torch.nn.modules.batchnorm._NormBase():
+            return module.track_running_stats
+        case torch.nn.modules.dropout._DropoutNd():
+            return module.p > 0
+        case _:
+            return False
+
+
 def capture_with_training_mode(
     program: Callable[..., Any], args: Any, kwargs: Any, disabled: Set[str] = OFF_BY_DEFAULT
 ) -> CapturedProgram:
@@ -224,7 +235,7 @@ def capture_with_training_mode(
     training = tuple(module.training for module in modules)
     others = [mode for mode in (True, False) if {mode} != set(training)]  # both, if modules differ in mode
     try:
-        same = all(
+        same = not any(map(_depends_on_mode, modules)) and all(
             _describe(_capture_unchanged(program.train(mode), args, kwargs)) == _describe(captured) for mode in others
         )
     except ProblemError:
