@@ -7,6 +7,7 @@ import textwrap
 
 import pytest
 
+from kernelwright.compiler.compile_pool import CompilePool, CompileTask
 from kernelwright.compiler.kernel_source import kernel_lines
 
 pytest.importorskip("triton")
@@ -76,3 +77,23 @@ def test_the_line_of_a_kernel_is_that_of_its_decorator():
         def kernel(): ...
     """)
     assert kernel_lines(text) == {"kernel": 6}
+
+
+def test_what_is_cancelled_is_compiled_if_it_is_given_again(tmp_path):
+    log = tmp_path / "log"
+    tasks = [
+        CompileTask(
+            f"import time; time.sleep(0.1)\nwith open({str(log)!r}, 'a') as log: print({one}, file=log)", "", ()
+        )
+        for one in range(64)
+    ]
+    with CompilePool(None) as pool:
+        for task in tasks:
+            pool.submit(task)
+        pool.cancel()
+        assert pool.is_done(tasks[-1])
+        pool.submit(tasks[-1])
+        pool.wait(tasks, 60.0)
+        compiled = [int(line) for line in log.read_text().split()]
+    assert compiled.count(63) == 1
+    assert len(compiled) < 64

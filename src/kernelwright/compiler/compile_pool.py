@@ -68,10 +68,15 @@ class CompilePool:
 
     def submit(self, task: CompileTask) -> None:
         """Compile a module, once."""
-        if task not in self._futures:
+        if task not in self._futures or self._futures[task].cancelled():
             # if the pool is closed or broken, the module is compiled where it is loaded
             with _without_main_module(), suppress(RuntimeError):
                 self._futures[task] = self._executor.submit(compile_module, task, self._capability)
+
+    def cancel(self) -> None:
+        """Drop what no process has begun to compile."""
+        for future in self._futures.values():
+            future.cancel()
 
     def is_done(self, task: CompileTask) -> bool:
         """Whether a module is compiled, or is not going to be."""

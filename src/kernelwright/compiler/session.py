@@ -80,6 +80,10 @@ class RegionTuner(Protocol):
         """See `Tuner.is_compiled`."""
         ...
 
+    def stop_compiling(self) -> None:
+        """See `Tuner.stop_compiling`."""
+        ...
+
     def compile_for_file(self, kernels: Sequence[RegionKernel], text: str, limit_s: float) -> None:
         """See `Tuner.compile_for_file`."""
         ...
@@ -104,7 +108,7 @@ class OptimizationSession:
         rejected: the variants of the whole program that verification rejected.
         channels_last: the plan is made for images and weights in channels-last order.
         trained: the plan is that of a program whose gradients are computed.
-        planning_s: seconds that the plan took.
+        building_s, planning_s: seconds that the program and the plan took.
     """
 
     problem: Problem
@@ -120,6 +124,7 @@ class OptimizationSession:
     rejected: set[str] = field(default_factory=set)
     channels_last: bool = False
     trained: bool = False
+    building_s: float = 0.0
     planning_s: float = 0.0
 
     @property
@@ -130,7 +135,10 @@ class OptimizationSession:
     @cached_property
     def program(self) -> Callable[..., Any]:
         """The program, on its device."""
-        return self.problem.program_on(self.device)
+        start_s = wall_s()
+        program = self.problem.program_on(self.device)
+        self.building_s = wall_s() - start_s
+        return program
 
     @cached_property
     def inputs(self) -> tuple[list[Any], dict[str, Any]]:
@@ -259,6 +267,7 @@ class OptimizationSession:
         variants_s = min(VARIANTS_S[self.device], MAX_VARIANTS_SHARE * self.budget.remaining_s)
         with self.budget.keep(variants_s + later_s):
             tuning.tune(unique)
+        self.tuner.stop_compiling()
         self.tuned = [(part, tuning.results.get(part.region.name) or untuned(part, "not tuned")) for part in unique]
 
     def _record_inputs(self, names: Set[str]) -> dict[str, list[torch.Tensor]]:

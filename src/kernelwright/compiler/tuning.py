@@ -98,6 +98,11 @@ class Tuner:
         """Whether other processes have ended what they were given."""
         return self.pool is None or all(map(self.pool.is_done, tasks))
 
+    def stop_compiling(self) -> None:
+        """Leave the processor to other steps."""
+        if self.pool:
+            self.pool.cancel()
+
     def compile_for_file(self, kernels: Sequence[RegionKernel], text: str, limit_s: float) -> None:
         """Compile kernels in other processes for the file of which they are part, and wait for them."""
         if self.pool is None:
