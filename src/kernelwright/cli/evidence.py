@@ -26,8 +26,8 @@ def record(
     names: Annotated[
         list[str] | None,
         typer.Argument(
-            help="Examples, programs (FILE:FUNCTION, FILE), ladders, kernels, samples or problems (level2/41), by name; else "
-            "all."
+            help="Examples, programs (FILE:FUNCTION, FILE), ladders, kernels, samples or problems (level2/41), by "
+            "name; else all."
         ),
     ] = None,
     kind: Annotated[
@@ -43,7 +43,8 @@ def record(
         str,
         typer.Option(
             "--suite",
-            help="A folder of programs or problem files in place of examples/suite; for kernelbench, that of KernelBench.",
+            help="A folder of programs or problem files in place of examples/suite; for kernelbench, that of its "
+            "problems.",
         ),
     ] = "",
     fresh: Annotated[bool, typer.Option("--fresh", help="Measure programs again that have a current row.")] = False,

@@ -27,7 +27,8 @@ EXIT_INTERRUPTED = 130
 class OutputOptions:
     """The options `--json`, `--html` and `--debug` of every verb.
 
-    `limit_memory` is that of `run_supervised`. `full` shows every part of a long report, `budget_s` is the time budget that the progress is shown against.
+    `full` shows every part of a long report, `budget_s` is the time budget that the progress is shown against,
+    `limit_memory` is that of `run_supervised`.
     """
 
     json: bool = False

@@ -55,13 +55,13 @@ class ProblemRun(Record, frozen=True, kw_only=True):
         return min(known) / self.times[OURS].time_us if known and OURS in self.times else None
 
 
-def problem_number(name: str) -> tuple[str, int] | None:
-    """Level and number of a problem, `("level2", 41)`; None if the name is not one of KernelBench's."""
+def problem_number(name: str) -> tuple[str, int]:
+    """Level and number of a problem, `("level2", 41)`; `("", 0)` if the name is not one of KernelBench's."""
     match = _NAME.match(name)
-    return (match[1], int(match[2])) if match else None
+    return (match[1], int(match[2])) if match else ("", 0)
 
 
 def is_in_sample(name: str) -> bool:
     """Whether a problem is one of the sample."""
-    level, number = problem_number(name) or ("", 0)
+    level, number = problem_number(name)
     return level in SAMPLE_STEPS and number % SAMPLE_STEPS[level] == 1

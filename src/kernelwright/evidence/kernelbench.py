@@ -1,13 +1,13 @@
 """Rows of `kw optimize` on a fixed sample of KernelBench problems: seconds, verdict and times of each problem's file.
 
-The problems are not part of this repository: a row holds their names and digests, never their code. What a file runs and
-how long it takes to make depends on all of the compiler, so that each of its changes supersedes the rows; nothing can be
-built to compare without the problem.
+The problems are not part of this repository: a row holds their names and digests, never their code. What a file runs,
+and how long it takes to write it, depends on all of the compiler, so that each of its changes supersedes the rows: no
+code can be built for comparison without the problem.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -73,6 +73,13 @@ class KernelbenchRows:
 KIND = KernelbenchRows()
 
 
+def optimizer_sources(device: str) -> tuple[Path, ...]:
+    """All that `kw optimize` runs for a device, without its instruments, which are compared by their versions."""
+    others = [folder for other, folder in CODEGEN_FOLDERS.items() if other != device]
+    measuring = [one for name in INSTRUMENTS for one in instruments.INSTRUMENT_SOURCES[name] if ":" not in one]
+    return import_closure(VERB, leave_out=("report/", *others, *measuring))
+
+
 def _select_problems(request: MeasureRequest) -> dict[str, Path]:
     """The files of the sample by name in order, or the requested ones: `level2/41_Gemm_...` or `level2/41`."""
     if not request.suite:
@@ -130,8 +137,4 @@ def _progress_text(run: ProblemRun) -> str:
 
 @cache
 def _optimizer_digest(device: str) -> str:
-    """Digest of what `kw optimize` runs; instruments are compared by their versions."""
-    others = [folder for other, folder in CODEGEN_FOLDERS.items() if other != device]
-    sources: Mapping[str, tuple[str, ...]] = instruments.INSTRUMENT_SOURCES
-    measuring = [source for name in INSTRUMENTS for source in sources[name] if ":" not in source]
-    return combined_digest(import_closure(VERB, leave_out=("report/", *others, *measuring)))
+    return combined_digest(optimizer_sources(device))

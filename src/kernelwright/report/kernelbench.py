@@ -23,8 +23,8 @@ from kernelwright.report import format, row_states
 SLOWER_BELOW_RATIO = 0.98
 MAX_MEDIAN_S, MAX_WALL_S = 60.0, 150.0
 MIN_SPEEDUP, MIN_FAST_1 = 1.25, 0.85
-COLUMNS = ("problem", "seconds", "ours", TORCH_COMPILE, EAGER, "over torch.compile", "over the best", "file runs", "kernels",
-        "not tried", "measured")  # fmt: skip
+COLUMNS = ("problem", "seconds", "ours", TORCH_COMPILE, EAGER, "over torch.compile", "over the best", "file runs",
+        "kernels", "not tried", "measured")  # fmt: skip
 
 
 class SampleSummary(Record, frozen=True, kw_only=True):
@@ -121,7 +121,7 @@ def _limited(
 
 
 def _machine_section(entry: RowGroup) -> str:
-    pairs = sorted(zip(entry.results, entry.states, strict=True), key=lambda pair: problem_number(pair[0].name) or ())
+    pairs = sorted(zip(entry.results, entry.states, strict=True), key=lambda pair: problem_number(pair[0].name))
     software = ", ".join(f"{name} {version}" for name, version in sorted(entry.environment.items()))
     head = [
         f"## {entry.machine}",
