@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from kernelwright.measure.clock import wall_s
@@ -13,6 +14,8 @@ from kernelwright.sandbox.limits import kill_process_tree
 
 POLL_S = 0.02
 """How often `wait` looks, which is the resolution of `wall_s`."""
+KILL_TIMEOUT_S = 10.0
+"""A process in a driver that does not return cannot be killed; it is left after this time."""
 
 
 class CommandProcess:
@@ -75,7 +78,9 @@ class CommandProcess:
         """Kill the process and its descendants."""
         if self.exit_code is None:
             kill_process_tree(self._process.pid)
-            self.exit_code = self._process.wait()
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(KILL_TIMEOUT_S)
+            self.exit_code = self._process.returncode or -signal.SIGKILL
 
 
 @contextmanager

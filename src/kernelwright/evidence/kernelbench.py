@@ -25,6 +25,7 @@ from kernelwright.evidence.program_runs import CLOCKS
 from kernelwright.evidence.programs import CODEGEN_FOLDERS
 from kernelwright.evidence.rows import current_commit, current_date, read_rows
 from kernelwright.evidence.source_digests import combined_digest, import_closure, normalize_python
+from kernelwright.measure.clock import wall_s
 
 VERB = "kernelwright.commands.optimization"
 """The module whose imports are all code that `kw optimize` runs."""
@@ -52,7 +53,7 @@ class KernelbenchRows:
             UsageError: no folder of problems. NotFoundError: no problem of the sample in it, or none with such a name.
             TimeLimitError: some problems have no row yet; the same call continues with these.
         """
-        files = _select_problems(request)
+        end_s, files = wall_s() + request.limit_s, _select_problems(request)
         shares = device_shares(request.device)
         _optimizer_digest(request.device)  # cached from here on: it takes seconds, in which no end would be noticed
         report_stage("measuring the machine")
@@ -61,7 +62,7 @@ class KernelbenchRows:
         todo = {name: path for name, path in files.items() if _needs_row(known.get(name), path, machine, request)}
         report_stage(f"{number_text(len(todo), 'problem')} of {len(files)} to measure, {len(shares)} at a time")
         num_measured = 0
-        for finished in run_problems(todo, request.device, shares, request.limit_s):
+        for finished in run_problems(todo, request.device, shares, end_s):
             num_measured += 1
             report_stage(f"{num_measured} of {len(todo)}: {_progress_text(finished.run)}")
             yield _make_row(finished, files[finished.run.name], machine, request.root)

@@ -107,15 +107,14 @@ def measure_machine(device: str, share: DeviceShare) -> Machine:
 
 
 def run_problems(
-    files: Mapping[str, Path], device: str, shares: list[DeviceShare], limit_s: float
+    files: Mapping[str, Path], device: str, shares: list[DeviceShare], end_s: float
 ) -> Iterator[FinishedProblem]:
     """Optimise each file, and yield each result as soon as it is known.
 
-    Problems that are running when `limit_s` is over are killed and have no result; none starts with less time left than
-    its budget.
+    Problems that are running at `end_s`, a time of `wall_s`, are killed and have no result; none starts with less time
+    left than its budget.
     """
-    todo, end_s = list(files.items()), wall_s() + limit_s
-    running: dict[int, tuple[str, CommandProcess]] = {}
+    todo, running = list(files.items()), dict[int, tuple[str, CommandProcess]]()
     with tempfile.TemporaryDirectory(prefix="kernelbench-", ignore_cleanup_errors=True) as root:
         try:
             while running or todo:
@@ -157,14 +156,14 @@ def _finish(name: str, process: CommandProcess) -> FinishedProblem:
     found = None
     with suppress(KernelwrightError):
         found = decode(process.output, Optimization)
-    wall_s = round(process.wall_s, 2)
+    spent_s = round(process.wall_s, 2)
     if found is None or process.timed_out:
         code, detail = _failure(process)
-        return FinishedProblem(ProblemRun(name=name, wall_s=wall_s, accepted=False, reason=code, detail=detail), "")
+        return FinishedProblem(ProblemRun(name=name, wall_s=spent_s, accepted=False, reason=code, detail=detail), "")
     reason = found.verdict.reason if found.verdict else None
     run = ProblemRun(
         name=name,
-        wall_s=wall_s,
+        wall_s=spent_s,
         accepted=found.verdict is not None and found.verdict.accepted,
         reason=reason.code if reason else "",
         detail=_first_line(reason.detail) if reason else "",
