@@ -79,7 +79,7 @@ def documents():
         "machine": build_document("machine", MACHINE),
         "accepted": build_document("optimize", optimization()),
         "rejected": build_document("optimize", optimization(rejection), status="finding"),
-        "error": build_error_document("optimize", ProblemError(f"get_inputs() raised {'x' * 300}\n{CODE}")),
+        "error": build_error_document("optimize", ProblemError(f"/home/me/1_c.py raised {'x' * 300}\n{CODE}")),
     }
 
 
@@ -147,6 +147,7 @@ def test_every_end_is_a_row_with_its_reason(bench, monkeypatch):
     assert (accepted.speedup_over("torch.compile", "eager"), accepted.speedup_over("eager")) == (1.5, 2.0)
     assert accepted.wall_s > 0
     assert runs["level1/5_b"].detail == "error 2 over limit 1"
+    assert runs["level2/1_c"].detail.startswith("1_c.py raised xxx")
     assert runs["level2/1_c"].detail.endswith("x...")
     assert runs["level2/97_d"].detail == "exit status -6: Fatal error: no such instruction"
     assert (runs["level3/1_e"].detail, runs["level3/1_e"].times) == ("no result within 180 s", {})

@@ -7,10 +7,12 @@ import signal
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 from kernelwright.measure.clock import wall_s
 from kernelwright.sandbox.limits import kill_process_tree
+from kernelwright.sandbox.process_limits import die_with_parent
 
 POLL_S = 0.02
 """How often `wait` looks, which is the resolution of `wall_s`."""
@@ -19,7 +21,7 @@ KILL_TIMEOUT_S = 10.0
 
 
 class CommandProcess:
-    """A running command with a time limit.
+    """A running command with a time limit; on Linux it also ends when this process dies.
 
     Attributes:
         wall_s: seconds until it ended; those so far while it runs.
@@ -47,6 +49,7 @@ class CommandProcess:
                 stdout=output,
                 stderr=errors,
                 start_new_session=True,
+                preexec_fn=partial(die_with_parent, os.getpid()),
             )
 
     @property

@@ -7,6 +7,7 @@ are known, as on every machine on which `kw` has run once.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import site
 import sys
@@ -36,6 +37,8 @@ MACHINE_LIMIT_S = 120.0
 CANDIDATE = "candidate"
 """Name of the written file in its benchmark."""
 MAX_DETAIL = 200
+_FOLDERS = re.compile(r"(?<![\w./])/(?:[^/\s]+/)+")
+"""Of an absolute path."""
 _CACHE_VARIABLES = (
     "KERNELWRIGHT_CACHE",
     "TRITON_CACHE_DIR",
@@ -203,6 +206,6 @@ def _exit_text(process: CommandProcess) -> str:
 
 
 def _first_line(text: str) -> str:
-    """The first line, shortened: later ones may quote the problem, which is not recorded."""
-    line = text.strip().partition("\n")[0]
+    """The first line, shortened, without folders: later ones may quote the problem, which is not recorded."""
+    line = _FOLDERS.sub("", text.strip().partition("\n")[0])
     return line if len(line) <= MAX_DETAIL else f"{line[:MAX_DETAIL]}..."
