@@ -74,6 +74,12 @@ def test_a_sample_that_reaches_every_target():
     }
 
 
+def test_a_part_of_the_sample_meets_targets_only_so_far():
+    found = summary_of(markdown([group(WHOLE[:-1])]))
+    assert found["accepted"] == ("74 of 75, 1 not measured", "all", "not met")
+    assert {found[label][2] for label in ("longest time", "speedup over torch.compile")} == {"met so far"}
+
+
 def test_what_is_missing_or_slow_misses_its_target():
     runs = [
         run("level1/1_slow", ours=100.0, compiled=120.0, eager=90.0, wall_s=151.0),

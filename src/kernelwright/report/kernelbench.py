@@ -129,8 +129,9 @@ def _machine_section(entry: RowGroup) -> str:
         format.sanitize_line(f"{row_states.dates_text(entry.states)}; {software}."),
         "",
     ]
+    met = "met" if len(entry.results) == SAMPLE_SIZE else "met so far"
     summary = [
-        _table_row((one.label, one.text, one.target, {True: "met", False: "not met", None: ""}[one.is_met]))
+        _table_row((one.label, one.text, one.target, {True: met, False: "not met", None: ""}[one.is_met]))
         for one in _targets(summarize_runs(entry.results))
     ]
     summary = [_table_row(("", "measured", "target", "")), "|---|---|---|---|", *summary]
