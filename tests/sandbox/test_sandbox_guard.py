@@ -119,6 +119,17 @@ def task():
     assert ask(body, "memory_bytes=150_000_000")["fault"][0] == "out-of-memory"
 
 
+def test_commands_that_limit_their_own_memory_are_not_limited_together(ask):
+    body = """
+def task():
+    kept = os.urandom(1 << 24)
+    time.sleep(0.3)  # several samples of the memory
+    return b"done"
+"""
+    assert ask(body, "memory_bytes=1_000_000")["fault"][0] == "out-of-memory"
+    assert ask(body, "memory_bytes=1_000_000, limit_memory=False")["told"] == "done"
+
+
 @pytest.mark.parametrize("end", ["return b''", "os.abort()", "time.sleep(1000)"])
 def test_nothing_is_left_running(ask, tmp_path, end):
     ask(f"""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import partial
 from typing import Annotated
 
@@ -10,7 +11,7 @@ import typer
 from kernelwright import commands
 from kernelwright.cli.options import DebugOption, DeviceOption, JsonOption
 from kernelwright.cli.runner import OutputOptions, run_command
-from kernelwright.commands.evidence import KINDS
+from kernelwright.commands.evidence import KINDS, KINDS_WITH_COMMANDS
 from kernelwright.core.evidence import EvidenceRun, EvidenceStatus
 
 app = typer.Typer(
@@ -25,7 +26,8 @@ def record(
     names: Annotated[
         list[str] | None,
         typer.Argument(
-            help="Examples, programs (FILE:FUNCTION, FILE), ladders, kernels or samples, by name; else all."
+            help="Examples, programs (FILE:FUNCTION, FILE), ladders, kernels, samples or problems (level2/41), by "
+            "name; else all."
         ),
     ] = None,
     kind: Annotated[
@@ -33,16 +35,30 @@ def record(
         typer.Option(
             "--kind",
             help="Diagnoses of the examples, programs of kw optimize, layouts on the hardware, ladders, kernels, "
-            "or the judge's verdicts on its corpus.",
+            "the judge's verdicts on its corpus, or kw optimize on a sample of KernelBench.",
             metavar="|".join(KINDS),
         ),
     ] = "diagnosis",
     suite: Annotated[
-        str, typer.Option("--suite", help="A folder of programs or problem files in place of examples/suite.")
+        str,
+        typer.Option(
+            "--suite",
+            help="A folder of programs or problem files in place of examples/suite; for kernelbench, that of its "
+            "problems.",
+        ),
     ] = "",
     fresh: Annotated[bool, typer.Option("--fresh", help="Measure programs again that have a current row.")] = False,
     rounds: Annotated[int, typer.Option("--rounds", help="How often to verify the corpus.", min=1)] = 1,
     workers: Annotated[int, typer.Option("--workers", help="Samples verified at the same time.", min=1)] = 1,
+    limit: Annotated[
+        float | None,
+        typer.Option(
+            "--limit",
+            help="Seconds for the problems of KernelBench; the next call continues with those without a row.",
+            metavar="SECONDS",
+            min=1.0,
+        ),
+    ] = None,
     device: DeviceOption = "cpu",
     folder: FolderOption = "evidence",
     json: JsonOption = False,
@@ -57,6 +73,8 @@ def record(
     Example: kw evidence record rms_norm --kind kernel --device cuda
 
     Example: kw evidence record --kind redteam --rounds 20 --workers 2
+
+    Example: kw evidence record --kind kernelbench --suite KernelBench --device cuda --limit 560
     """
     command = partial(
         commands.evidence_record,
@@ -66,10 +84,12 @@ def record(
         fresh=fresh,
         rounds=rounds,
         workers=workers,
+        limit_s=limit or math.inf,
         device=device,
         folder=folder,
     )
-    return run_command("evidence", command, EvidenceRun, OutputOptions(json=json, debug=debug))
+    output = OutputOptions(json=json, debug=debug, limit_memory=kind not in KINDS_WITH_COMMANDS)
+    return run_command("evidence", command, EvidenceRun, output)
 
 
 @app.command("status")

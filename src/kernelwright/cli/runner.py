@@ -27,13 +27,15 @@ EXIT_INTERRUPTED = 130
 class OutputOptions:
     """The options `--json`, `--html` and `--debug` of every verb.
 
-    `full` shows every part of a long report, `budget_s` is the time budget that the progress is shown against.
+    `full` shows every part of a long report, `budget_s` is the time budget that the progress is shown against,
+    `limit_memory` is that of `run_supervised`.
     """
 
     json: bool = False
     html: str | None = None
     debug: bool = False
     full: bool = False
+    limit_memory: bool = True
     budget_s: float | None = None
 
 
@@ -96,6 +98,7 @@ def _run_supervised(command: Callable[[], CommandResult[T]], options: OutputOpti
             partial(_pack, command),
             on_stage=progress.stage,
             on_tick=progress.tick,
+            limit_memory=options.limit_memory,
             debug=options.debug,
         )
 

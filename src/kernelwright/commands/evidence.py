@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from kernelwright.commands.result import CommandResult, select_device
 from kernelwright.core.errors import UsageError
 from kernelwright.core.evidence import EvidenceRun, EvidenceStatus
 
-KINDS = ("diagnosis", "optimize", "layout", "ladder", "kernel", "redteam")
+KINDS = ("diagnosis", "optimize", "layout", "ladder", "kernel", "redteam", "kernelbench")
+KINDS_WITH_COMMANDS = ("kernelbench",)
+"""Kinds that are measured by running `kw` in further processes, each of which limits the memory of its program."""
 
 
 def evidence_record(
@@ -19,6 +22,7 @@ def evidence_record(
     fresh: bool = False,
     rounds: int = 1,
     workers: int = 1,
+    limit_s: float = math.inf,
     device: str = "cpu",
     folder: str = "evidence",
 ) -> CommandResult[EvidenceRun]:
@@ -26,18 +30,19 @@ def evidence_record(
 
     Args:
         names: workloads of that kind; all by default.
-        suite: a folder of programs in place of examples/suite.
+        suite: a folder of programs in place of examples/suite; the folder of the KernelBench problems.
         fresh: measure programs again that have a current row.
         rounds: how often to verify the corpus.
         workers: how many samples to verify at once.
+        limit_s: seconds for the KernelBench problems; the next call continues.
     Raises:
-        UsageError: unknown kind or device. NotFoundError: no such workload.
+        UsageError: unknown kind or device. NotFoundError: no such workload. TimeLimitError: `limit_s` is over.
     """
     from kernelwright.evidence.kinds import MeasureRequest
     from kernelwright.evidence.recording import record_rows
 
     _require_kind(kind)
-    request = MeasureRequest(select_device(device), folder, tuple(names), suite, fresh, rounds, workers)
+    request = MeasureRequest(select_device(device), folder, tuple(names), suite, fresh, rounds, workers, limit_s)
     return _run_result(record_rows(kind, request))
 
 
@@ -49,12 +54,17 @@ def evidence_status(kind: str = "", *, update: bool = False, folder: str = "evid
     Raises:
         UsageError: unknown kind.
     """
+    from kernelwright.evidence.kinds import WITHOUT_PROBLEMS, record_step
     from kernelwright.evidence.status import compute_status
 
     _require_kind(kind or KINDS[0])
     found = compute_status(folder, update=update, kind=kind)
     stale = {row.kind for row in found.rows if row.state in ("superseded", "older instrument")}
-    steps = tuple(f"kw evidence refresh --kind {one}" for one in KINDS if one in stale)
+    steps = tuple(
+        record_step(one) if one in WITHOUT_PROBLEMS else f"kw evidence refresh --kind {one}"
+        for one in KINDS
+        if one in stale
+    )
     return CommandResult(found, "finding" if stale else "ok", steps)
 
 

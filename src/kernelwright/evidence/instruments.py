@@ -32,6 +32,7 @@ INSTRUMENT_SOURCES: Mapping[str, tuple[str, ...]] = {
         "measure/clock.py:_event_elapsed_us",
         "measure/clock.py:capture_graph",
     ),
+    "process time": ("evidence/command_process.py:CommandProcess",),
     "paired comparison": ("measure/paired.py", "measure/statistics.py", "measure/buffers.py"),
     "external clock": (
         "measure/clock_agreement.py",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from importlib import import_module
 from pathlib import Path
@@ -17,8 +18,11 @@ KIND_MODULES = {
     "ladder": "ladders",
     "kernel": "kernels",
     "redteam": "redteam",
+    "kernelbench": "kernelbench",
 }
 """The module of each kind in this package; its `KIND` implements `RowKind`."""
+WITHOUT_PROBLEMS = ("kernelbench",)
+"""Kinds whose problems are not in the repository: only `record` with a folder measures them."""
 
 
 class BuildResult(NamedTuple):
@@ -58,9 +62,10 @@ class MeasureRequest(NamedTuple):
 
     Attributes:
         names: workloads, or parts of their names; all of the kind if empty.
-        suite: a folder of programs instead of the repository's own.
+        suite: a folder of programs instead of the repository's own, or of the KernelBench problems.
         fresh: measure rows again that are current.
         rounds, workers: options of the corpus.
+        limit_s: seconds for all KernelBench problems of this call.
     """
 
     device: str
@@ -70,6 +75,7 @@ class MeasureRequest(NamedTuple):
     fresh: bool = False
     rounds: int = 1
     workers: int = 1
+    limit_s: float = math.inf
 
     @property
     def root(self) -> Path:
@@ -86,3 +92,8 @@ def get_kind(name: str) -> RowKind:
     if name not in KIND_MODULES:
         raise UsageError(f"no rows of kind {name!r}", next=f"--kind {' or --kind '.join(KIND_MODULES)}")
     return import_module(f"kernelwright.evidence.{KIND_MODULES[name]}").KIND
+
+
+def record_step(kind: str) -> str:
+    """How to measure rows of a kind again whose problems are not in the repository."""
+    return f"measure it with: kw evidence record --kind {kind} --suite DIR"

@@ -27,6 +27,7 @@ def run_supervised(
     on_stage: Callable[[str], None] | None = None,
     on_tick: Callable[[], None] | None = None,
     memory_bytes: int | None = None,
+    limit_memory: bool = True,
     debug: bool = False,
 ) -> bytes:
     """Fork this process (which must not have used torch) and run `task` in the child.
@@ -40,6 +41,8 @@ def run_supervised(
         on_stage: called with each stage that begins.
         on_tick: called at least every 50 ms while the child runs.
         memory_bytes: limit for the child and its descendants; None is 80 % of what is available now.
+        limit_memory: False for a task that runs commands which are supervised themselves, each by its own process: no
+            limit of memory or of the number of processes holds for all of them together.
         debug: also write the child's traceback to stderr.
     Raises:
         TimeLimitError, MemoryLimitError, CrashError: the child was stopped or died.
@@ -57,7 +60,7 @@ def run_supervised(
     ours.setblocking(False)
     with ours:
         return _SupervisedProcess(pid, on_stage or (lambda what: None), on_tick or (lambda: None)).wait_result(
-            ours, memory_bytes
+            ours, memory_bytes, limit_memory=limit_memory
         )
 
 
@@ -70,14 +73,15 @@ class _SupervisedProcess:
         self._deadline = Deadline(None)
         self._message: dict[str, Any] = {}
 
-    def wait_result(self, channel: socket.socket, memory_bytes: int | None) -> bytes:
+    def wait_result(self, channel: socket.socket, memory_bytes: int | None, *, limit_memory: bool) -> bytes:
         """Enforce the limits until the child has sent its result, and end its process tree."""
         try:
-            memory = MemoryMonitor(self._pid, memory_bytes)
+            memory = MemoryMonitor(self._pid, memory_bytes) if limit_memory else None
 
             def tick() -> bool:
                 self._deadline.check()
-                memory.check()
+                if memory:
+                    memory.check()
                 self._on_tick()
                 return self._has_ended()
 
