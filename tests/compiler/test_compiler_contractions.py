@@ -190,10 +190,20 @@ def cases():
         program, *args = (PRODUCTS | EPILOGUES)[name]
         yield f"{name}-tf32", lambda p=program, a=args: check(p, a, tf32=True)
     for name, (program, image) in (CONVOLUTIONS | TRANSPOSED).items():
-        modes = 1 if name.startswith("t_") or name == "forty_channels" else 2
+        modes = 1 if name.startswith("t_") or "forty" in name else 2
         for tf32 in (False, True):
             yield f"{name}{'-tf32' * tf32}", lambda p=program, x=image, t=tf32, n=modes: check(p, [x], tf32=t, modes=n)
-    for name in ("every_option", "one_channel", "t_phases", "t_volume", "t_gaps", "seventeen_channels"):
+    for name in (
+        "every_option",
+        "one_channel",
+        "t_phases",
+        "t_volume",
+        "t_gaps",
+        "seventeen_channels",
+        "groups",
+        "t_strided_dilated",
+        "t_groups",
+    ):
         modes = 1 if name.startswith("t_") else 2
         program, image = halves((CONVOLUTIONS | TRANSPOSED)[name])
         yield f"{name}-half", lambda p=program, x=image, n=modes: check(p, [x], modes=n)
@@ -212,7 +222,7 @@ def cases():
 NAMES = [name for name, _ in cases()]
 _FAST = {
     "linear_bias", "bmm_four", "flipped", "of_itself", "kept", "outputs", "positions", "rows_and_columns", "heads",
-    "named", "halves", "odd-tf32", "plain-tf32", "one_channel-tf32", "signal", "t_phases-half", "hard-epilogue",
+    "named", "halves", "odd-tf32", "plain-tf32", "one_channel-tf32", "signal", "t_phases-half", "t_empty_phases-tf32", "t_groups-tf32", "hard-epilogue",
     "hard-first_pixel-tf32", "hard-t_signal", *list(RANDOM)[:1],
 }  # fmt: skip
 TIERS = [name if name in _FAST else slow(name) for name in NAMES]

@@ -26,6 +26,11 @@ _PACKED_TILES = (
 )  # fmt: skip
 
 
+MAX_LOW_ROWS = 8
+"""Convolutions with more rows in a group use the tiles of the others, with at least 32 rows."""
+_LOW_TILES = ((16, 256, 32, 4, 3), (16, 256, 16, 4, 4), (16, 128, 16, 4, 4))
+
+
 class ContractionConfig(Record, frozen=True, kw_only=True):
     """A tile of the result, and the steps along k.
 
@@ -50,18 +55,22 @@ def generate_contraction_configs(region: ContractionRegion, target: Target | Non
 def _pipeline_bytes(region: ContractionRegion, config: ContractionConfig) -> int:
     """The least shared memory that the tiles of both operands take while a pipeline loads them."""
     one = region.contraction
-    element_bytes = DTYPE_BYTES[one.left.dtype]
-    if config.operands == PACKED and one.tf32:  # as scaled FP16; two terms of FP16 are as large as FP32
-        element_bytes = DTYPE_BYTES["float16"]
-    return (config.num_stages - 1) * (config.BLOCK_M + config.BLOCK_N) * config.BLOCK_K * element_bytes
+    element_bytes, tiles, columns = DTYPE_BYTES[one.left.dtype], 1, config.BLOCK_N
+    if config.operands == PACKED and isinstance(one.right, Windows):
+        phases = one.right.phase_taps[-1]
+        tiles, columns = max(map(phases.count, phases)), columns // power_of_two(len(phases))
+        if one.tf32:  # as scaled FP16; two terms of FP16 are as large as FP32
+            element_bytes = DTYPE_BYTES["float16"]
+    return (config.num_stages - 1) * tiles * (config.BLOCK_M + columns) * config.BLOCK_K * element_bytes
 
 
 def _contraction_configs(region: ContractionRegion) -> list[ContractionConfig]:
     one = region.contraction
     if isinstance(one.right, Windows):
         layout = PackedLayout(windows=one.right, scaled=one.tf32)
-        run = layout.run
-        dividing = _within_depth([tile for tile in _PACKED_TILES if run % tile[2] == 0], layout.depth)
+        tiles = _PACKED_TILES if one.m > MAX_LOW_ROWS else _LOW_TILES
+        dividing = [tile for tile in tiles if not any(run % tile[2] for run in layout.runs)]
+        dividing = _within_depth(dividing, layout.depth)
         rows = _useful_rows(one.m, {tile[0] for tile in dividing})
         packed = [tile for tile in dividing if tile[0] in rows]
         configs = _fitting(packed, one.m, one.n, PACKED)

@@ -26,6 +26,7 @@ from kernelwright.compiler.triton.operand_packing import (
     PackedImages,
     PackedLayout,
     SplitMatrix,
+    group_start,
     round_up,
 )
 from kernelwright.compiler.triton.source_lines import remove_dead_lines
@@ -46,7 +47,9 @@ def print_contraction(region: ContractionRegion, config: ContractionConfig) -> T
 class _Printer:
     def __init__(self, region: ContractionRegion, config: ContractionConfig) -> None:
         self.region, self.config, self.one = region, config, region.contraction
-        self.tile = Tile(contraction=self.one, BLOCK_M=config.BLOCK_M, BLOCK_N=config.BLOCK_N)
+        self.tile = Tile(
+            contraction=self.one, BLOCK_M=config.BLOCK_M, BLOCK_N=config.BLOCK_N, joins_phases=config.operands == PACKED
+        )
         prepare = {SPLIT: self._split_operands, PACKED: self._packed_operands, DIRECT: tuple}
         self.operands: tuple[SplitMatrix | PackedFilters | PackedImages, ...] = prepare[config.operands]()
         self.scratch = {name: size for operand in self.operands for name, size in operand.buffers.items()}
@@ -93,7 +96,7 @@ class _Printer:
         if not isinstance(one.left, Filters) or windows is None:
             raise Unsupported("packed matrices")
         layout = PackedLayout(windows=windows, scaled=one.tf32)
-        if layout.run % self.config.BLOCK_K:
+        if any(run % self.config.BLOCK_K for run in layout.runs):
             raise Unsupported("runs that are not a multiple of the step")
         padded_rows = round_up(one.m, self.config.BLOCK_M)
         prefix = self._prefix("left")
@@ -141,6 +144,8 @@ class _Printer:
             f"batch * {side.padded_rows} + " if isinstance(side, SplitMatrix) and side.batch > 1 else ""
             for side in (left, right)
         )
+        if isinstance(left, PackedFilters):
+            left_rows = group_start(left.layout.windows, left.padded_rows)
         right_at = f"{right_rows}offs_n, mask=offs_n < {one.n}, other=1.0"
         if isinstance(right, PackedImages):
             right_at = f"offs_n * 0{' + batch' if one.batch > 1 else ''}"
