@@ -143,8 +143,8 @@ def test_margins_hold_every_position_that_a_window_reads(size, step, dilation, p
     starts, taps = zip(*phases, strict=True)
     assume(outputs >= len(starts) and any(taps))
     windows = convolution(
-        image_size=(size, 1), phase_taps=(taps, (1,)), step=(step, 1), dilation=(dilation, 1), start=(tuple(starts), (0,)),
-        output_size=(outputs, 1),
+        image_size=(size, 1), phase_taps=(taps, (1,)), step=(step, 1), dilation=(dilation, 1),
+        start=(starts, (0,)), output_size=(outputs, 1),
     ).right  # fmt: skip
     assert isinstance(windows, Windows)
     before, after = windows.margins[0]

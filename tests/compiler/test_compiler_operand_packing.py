@@ -123,8 +123,8 @@ def images_case(channels, start, scaled, batch=5):
     images = PackedImages(prefix="right", layout=layout, batch=batch)
     made = run(images, x=x)
     packed = made["right_packed"]
-    (run,), (padding,) = layout.runs, layout.paddings
-    whole, rest = packed[:-run], packed[-run:]
+    (run_size,), (padding,) = layout.runs, layout.paddings
+    whole, rest = packed[:-run_size], packed[-run_size:]
     if padding:
         assert not rest.any(), "windows at the end of the last image read zeros"
     (top, bottom), (left, right) = windows.margins

@@ -26,6 +26,8 @@ _PACKED_TILES = (
 )  # fmt: skip
 
 
+MAX_JOINED_SUMS = 64
+"""Sums that a thread holds of several phases: as many again are interleaved, and more do not fit its registers."""
 MAX_LOW_ROWS = 8
 """Convolutions with more rows in a group use the tiles of the others, with at least 32 rows."""
 _LOW_TILES = ((16, 256, 32, 4, 3), (16, 256, 16, 4, 4), (16, 128, 16, 4, 4))
@@ -69,7 +71,9 @@ def _contraction_configs(region: ContractionRegion) -> list[ContractionConfig]:
     if isinstance(one.right, Windows):
         layout = PackedLayout(windows=one.right, scaled=one.tf32)
         tiles = _PACKED_TILES if one.m > MAX_LOW_ROWS else _LOW_TILES
-        dividing = [tile for tile in tiles if not any(run % tile[2] for run in layout.runs)]
+        dividing = [
+            tile for tile in tiles if not any(run % tile[2] for run in layout.runs) and _holds_sums(tile, one.right)
+        ]
         dividing = _within_depth(dividing, layout.depth)
         rows = _useful_rows(one.m, {tile[0] for tile in dividing})
         packed = [tile for tile in dividing if tile[0] in rows]
@@ -81,6 +85,12 @@ def _contraction_configs(region: ContractionRegion) -> list[ContractionConfig]:
     if one.left.dtype == "float32":
         tiles, operands = (_TF32_TILES, DIRECT) if one.tf32 else (_SPLIT_TILES, SPLIT)
     return _fitting(_within_depth(tiles, one.k), one.m, one.n, operands)
+
+
+def _holds_sums(tile: tuple[int, ...], windows: Windows) -> bool:
+    """Whether the registers hold the sums of a tile while its phases are interleaved."""
+    rows, columns, _, num_warps, _ = tile
+    return windows.phases[-1] == 1 or rows * columns <= MAX_JOINED_SUMS * num_warps * 32
 
 
 def _within_depth(tiles: Sequence[tuple[int, ...]], k: int) -> list[tuple[int, ...]]:

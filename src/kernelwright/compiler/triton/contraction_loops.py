@@ -272,7 +272,9 @@ def _convolution_operands(
             inside.append(f"at_{dim} = start_{dim}[None, :] + tap_{dim}[:, None]")
             inside.append(f"in_image_{dim} = (at_{dim} >= 0) & (at_{dim} < {windows.image_size[dim]})")
             at_masks.append(f"in_image_{dim}")
-    is_tap += [f"(position_{dim} < {select(f'phase_{dim}', windows.phase_taps[dim])})" for dim in windows.uneven_dims]
+    for dim in windows.uneven_dims:
+        setup.append(f"taps_{dim} = {select(f'phase_{dim}', windows.phase_taps[dim])}")
+        is_tap.append(f"(position_{dim} < taps_{dim})")
     if is_tap:
         inside.append(f"is_tap = {' & '.join(is_tap)}")
     shift = " + ".join(f"tap_{dim} * {windows.image_strides[dim]}" for dim in dims)
