@@ -80,6 +80,15 @@ def test_products_of_that_size_are_planned(program):
     assert contractions(plan(program, LARGE.half(), LARGE.half(), any_size=False))
 
 
+@pytest.mark.parametrize("kind", [nn.Conv2d, nn.ConvTranspose2d])
+def test_groups_of_a_few_channels_are_planned(kind):
+    layer = Layer(kind(32, 32, 3, stride=2, groups=4)).to("meta")
+    (part,) = contractions(plan(layer, meta(32, 32, 64, 64), any_size=False))
+    one = part.region.contraction
+    assert (one.batch, one.m, one.right.channels) == (32 * 4, 8, 8)
+    assert part.region.bytes_moved[0] == 4 * (32 * 8 * 9 + 32 * 32 * 64 * 64) + 4 * 32 * bool(one.bias)
+
+
 def test_a_cpu_program_has_no_contractions():
     assert not contractions(plan_program(product, [normal(512, 512), normal(512, 512)], {}))
 

@@ -15,6 +15,7 @@ MAX_DIRECT_CHANNELS = 32
 """Windows of images with more channels are not read directly: their elements are far apart."""
 MIN_BLOCK_K = 16
 """The shortest step of tensor cores for FP16."""
+MIN_WGMMA_ROWS = 64
 _SPLIT_TILES = ((128, 128, 64, 8, 3), (128, 64, 64, 8, 4), (64, 64, 64, 4, 4))
 _TF32_TILES = ((128, 256, 32, 8, 3), (128, 128, 32, 8, 3), (64, 128, 32, 4, 4), (64, 64, 32, 4, 4))
 _HALF_TILES = ((128, 256, 64, 8, 3), (128, 128, 64, 4, 4), (64, 128, 64, 4, 4), (64, 64, 64, 4, 4))
@@ -26,11 +27,15 @@ _PACKED_TILES = (
 )  # fmt: skip
 
 
-MAX_JOINED_SUMS = 64
-"""Sums that a thread holds of several phases: as many again are interleaved, and more do not fit its registers."""
-MAX_LOW_ROWS = 8
-"""Convolutions with more rows in a group use the tiles of the others, with at least 32 rows."""
+_PHASE_TILES = (
+    (64, 128, 32, 4, 4), (64, 256, 64, 8, 3), (64, 128, 64, 4, 3), (128, 128, 64, 8, 3), (128, 128, 32, 8, 3),
+    (64, 256, 16, 8, 3), (64, 128, 16, 4, 4), (32, 256, 32, 4, 3), (32, 256, 16, 4, 3), (32, 128, 16, 4, 4),
+)  # fmt: skip
+"""For several phases side by side: with more than 64 sums a thread, which are interleaved before the epilogue, its
+registers do not hold them."""
 _LOW_TILES = ((16, 256, 32, 4, 3), (16, 256, 16, 4, 4), (16, 128, 16, 4, 4))
+MAX_LOW_ROWS, MAX_LOW_PHASE_ROWS = 8, 16
+"""Convolutions with more rows in a group have tiles of at least 32 rows."""
 
 
 class ContractionConfig(Record, frozen=True, kw_only=True):
@@ -70,12 +75,11 @@ def _contraction_configs(region: ContractionRegion) -> list[ContractionConfig]:
     one = region.contraction
     if isinstance(one.right, Windows):
         layout = PackedLayout(windows=one.right, scaled=one.tf32)
-        tiles = _PACKED_TILES if one.m > MAX_LOW_ROWS else _LOW_TILES
-        dividing = [
-            tile for tile in tiles if not any(run % tile[2] for run in layout.runs) and _holds_sums(tile, one.right)
-        ]
+        dividing = [tile for tile in _packed_tiles(one.m, one.right) if not any(run % tile[2] for run in layout.runs)]
         dividing = _within_depth(dividing, layout.depth)
         rows = _useful_rows(one.m, {tile[0] for tile in dividing})
+        if one.right.phases[-1] > 1 and one.m % MIN_WGMMA_ROWS == 0:  # two tiles hide each other's stores
+            rows.add(MIN_WGMMA_ROWS)
         packed = [tile for tile in dividing if tile[0] in rows]
         configs = _fitting(packed, one.m, one.n, PACKED)
         if one.right.channels <= MAX_DIRECT_CHANNELS and _is_plain(region):
@@ -87,10 +91,11 @@ def _contraction_configs(region: ContractionRegion) -> list[ContractionConfig]:
     return _fitting(_within_depth(tiles, one.k), one.m, one.n, operands)
 
 
-def _holds_sums(tile: tuple[int, ...], windows: Windows) -> bool:
-    """Whether the registers hold the sums of a tile while its phases are interleaved."""
-    rows, columns, _, num_warps, _ = tile
-    return windows.phases[-1] == 1 or rows * columns <= MAX_JOINED_SUMS * num_warps * 32
+def _packed_tiles(m: int, windows: Windows) -> Sequence[tuple[int, ...]]:
+    """The tiles for packed operands with m rows in a group."""
+    if windows.phases[-1] > 1:
+        return _PHASE_TILES if m > MAX_LOW_PHASE_ROWS else _LOW_TILES
+    return _PACKED_TILES if m > MAX_LOW_ROWS else _LOW_TILES
 
 
 def _within_depth(tiles: Sequence[tuple[int, ...]], k: int) -> list[tuple[int, ...]]:

@@ -103,12 +103,12 @@ class Tile(Record, frozen=True, kw_only=True):
     def _output_pixels(self) -> list[str]:
         """The column of the result of each column of a tile: pixels of one phase are apart."""
         one = self.windows
-        if one is None or one.output_size == one.grid:
+        if one is None or max(one.phases) == 1:
             return ["columns = offs_n", f"in_columns = offs_n < {self.num_columns}"]
         lines, terms, masks = [], [], [f"(offs_n < {self.num_columns})"]
         for dim, length in enumerate(one.output_size):
             pixel, phases = self._pixel(dim, one), one.phases[dim]
-            if dim < len(self.phases):
+            if dim < len(self.phases) and phases > 1:
                 lines.append(f"phase_{dim} = phase // {prod(self.phases[dim + 1 :])} % {phases}")
             lines.append(f"pixel_{dim} = {pixel}")
             terms.append(f"pixel_{dim} * {prod(one.output_size[dim + 1 :])}")
@@ -123,7 +123,8 @@ class Tile(Record, frozen=True, kw_only=True):
         pixels are contiguous."""
         inner, size, phases = prod(one.grid[dim + 1 :]) * self.lanes, one.grid[dim], one.phases[dim]
         if dim < len(self.phases):
-            return f"offs_n // {inner} % {size} * {phases} + phase_{dim}"
+            phase = f" * {phases} + phase_{dim}" if phases > 1 else ""
+            return f"offs_n // {inner} % {size}{phase}"
         if not self._has_unused_lanes:
             return f"offs_n % {size * phases}"
         return f"offs_n // {inner} % {size} * {phases} + offs_n % {self.lanes}"
