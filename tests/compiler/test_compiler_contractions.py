@@ -31,6 +31,7 @@ from triton_interpreter import compiled, interpret, module_of, report_cases, sel
 
 from kernelwright.compiler.reference import bind_placeholders, build_reference, record_region_inputs
 from kernelwright.compiler.regions.axes import Unsupported
+from kernelwright.compiler.triton import contractions as triton_contractions
 from kernelwright.compiler.triton.contraction_configs import ContractionConfig, generate_contraction_configs
 from kernelwright.compiler.triton.contractions import print_contraction
 
@@ -159,6 +160,14 @@ HARD_IMAGES = {
 }  # fmt: skip
 
 
+def three_programs():
+    """Three programs compute what is lost in all tiles, of which there are more."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(triton_contractions, "EXACT_PROGRAMS", 3)
+        (program, image), modes = HARD_IMAGES["t_signal"]
+        check(program, [image], tf32=True, modes=modes)
+
+
 def halves(program):
     """A program whose module and inputs are in FP16."""
     layer, image = program
@@ -242,6 +251,7 @@ def cases():
                 f"hard-{name}{'-tf32' * tf32}",
                 lambda p=program, x=image, t=tf32, n=modes: check(p, [x], tf32=t, modes=n),
             )
+    yield "hard-three_programs-tf32", three_programs
 
 
 NAMES = [name for name, _ in cases()]
@@ -326,6 +336,13 @@ def test_compiled_phases_are_stored_in_whole_vectors_without_spills(options):
         *_, main = [one for one in compiled(region, config) if not one.metadata.name.endswith("exact_kernel")]
         assert set(re.findall(r"st\.global\S*", main.asm["ptx"])) == {"st.global.v4.b32"}
         assert stack_bytes(main) == 0
+
+
+def test_few_programs_look_for_what_scaled_operands_lose():
+    region = region_of(LARGE["packed_phases"][0], meta(32, 64, 256, 256), tf32=True, any_size=False)
+    launcher = print_contraction(region, generate_contraction_configs(region)[0]).launcher
+    (programs,) = re.findall(r"_exact_kernel, (\d+), 4\)", launcher)
+    assert int(programs) == triton_contractions.EXACT_PROGRAMS
 
 
 def test_phases_without_taps_have_no_loop():

@@ -74,10 +74,14 @@ class Tile(Record, frozen=True, kw_only=True):
         """All tiles."""
         return self.contraction.batch * self.num_phases * self.num_tiles[0] * self.num_tiles[1]
 
-    def position(self) -> list[str]:
-        """The batch, and the offsets of a tile's rows and columns; groups of rows run column by column."""
+    def position(self, program: str = "tl.program_id(0)") -> list[str]:
+        """The batch, and the offsets of a tile's rows and columns; groups of rows run column by column.
+
+        Args:
+            program: the index of the tile among all of them.
+        """
         one, (tiles_m, tiles_n) = self.contraction, self.num_tiles
-        lines = ["tile = tl.program_id(0)"]
+        lines = [f"tile = {program}"]
         if self.num_phases > 1:
             lines += [f"phase = tile % {self.num_phases}", f"tile = tile // {self.num_phases}"]
         if one.batch > 1:

@@ -33,6 +33,8 @@ from kernelwright.compiler.triton.source_lines import remove_dead_lines
 from kernelwright.compiler.triton.triton_source import TritonSource
 
 EXACT_TILE, EXACT_BLOCK_K = 64, 32
+EXACT_PROGRAMS, SCALES_BLOCK = 528, 1024
+"""Programs that look at the scales of a convolution, 4 for each multiprocessor of an H100, and the scales of a step."""
 
 
 def print_contraction(region: ContractionRegion, config: ContractionConfig) -> TritonSource:
@@ -121,21 +123,51 @@ class _Printer:
         return emit_direct_loop(self.tile, *steps)
 
     def _exact_kernel(self) -> Kernel:
-        """The rows and columns that the scaled operands cannot hold, in FP32."""
+        """The rows and columns that the scaled operands cannot hold, in FP32.
+
+        A convolution has few scales, one for each filter and image: a few programs look at all of them and end. With a
+        program for each tile, 32 images of 513 x 513 pixels are 132,000 programs of 255 registers that find nothing.
+        """
         tile = Tile(contraction=self.one, BLOCK_M=EXACT_TILE, BLOCK_N=EXACT_TILE)
-        body = [
-            *tile.position(),
+        num_programs = tile.num_programs
+        match self.operands:
+            case (PackedFilters() as filters, PackedImages() as images):
+                num_programs = min(num_programs, EXACT_PROGRAMS)
+                body = [
+                    *self._find_lost_scales(filters, images),
+                    "if tl.max(lost, axis=0) == 1:",
+                    f"    for first in range(0, {tile.num_programs}, {num_programs}):",
+                    "        program = first + tl.program_id(0)",
+                    f"        if program < {tile.num_programs}:",
+                    *indented(indented(indented([*tile.position("program"), *self._compute_lost(tile)]))),
+                ]
+            case _:
+                body = [*tile.position(), *self._compute_lost(tile)]
+        doc = "Computes in FP32 what scaled FP16 operands could not hold, marked by a scale that is NaN"
+        return self._build(f"{self.region.name}_exact_kernel", doc, body, num_programs, 4)
+
+    def _find_lost_scales(self, filters: PackedFilters, images: PackedImages) -> list[str]:
+        """Whether any scale is NaN, as a vector; those of padding rows are not set."""
+        lines = [f"lost = tl.zeros(({SCALES_BLOCK},), tl.int32)"]
+        padding = f" & (at % {filters.padded_rows} < {filters.rows})" if filters.padded_rows > filters.rows else ""
+        for prefix, end in ((filters.prefix, padding), (images.prefix, "")):
+            size = self.scratch[f"{prefix}_scale"][0]
+            lines += [
+                f"for k in range(0, {size}, {SCALES_BLOCK}):",
+                f"    at = k + tl.arange(0, {SCALES_BLOCK})",
+                f"    scale = tl.load({prefix}_scale_ptr + at, mask=(at < {size}){end}, other=1.0)",
+                "    lost |= (scale != scale).to(tl.int32)",
+            ]
+        return lines
+
+    def _compute_lost(self, tile: Tile) -> list[str]:
+        """The elements of a tile that are in a row or column whose scale is NaN."""
+        exact = emit_direct_loop(tile, EXACT_BLOCK_K, 1, exact=True)
+        return [
             *self._load_lost(),
             "if tl.max(tl.max(is_lost.to(tl.int32), axis=1), axis=0) == 1:",
-            *indented(
-                [
-                    *emit_direct_loop(tile, EXACT_BLOCK_K, 1, exact=True),
-                    *emit_epilogue(self.region, tile.masks(), "is_lost"),
-                ]
-            ),
+            *indented([*exact, *emit_epilogue(self.region, tile.masks(), "is_lost")]),
         ]
-        doc = "Computes in FP32 what scaled FP16 operands could not hold, marked by a scale that is NaN"
-        return self._build(f"{self.region.name}_exact_kernel", doc, body, tile.num_programs, 4)
 
     def _load_lost(self) -> list[str]:
         """Whether each element of a tile is in a row or column whose scale is NaN."""
