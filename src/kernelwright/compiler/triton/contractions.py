@@ -127,6 +127,7 @@ class _Printer:
 
         A convolution has few scales, one for each filter and image: a few programs look at all of them and end. With a
         program for each tile, 32 images of 513 x 513 pixels are 132,000 programs of 255 registers that find nothing.
+        In the last round, programs without a tile compute the last one again.
         """
         tile = Tile(contraction=self.one, BLOCK_M=EXACT_TILE, BLOCK_N=EXACT_TILE)
         num_programs = tile.num_programs
@@ -135,11 +136,9 @@ class _Printer:
                 num_programs = min(num_programs, EXACT_PROGRAMS)
                 body = [
                     *self._find_lost_scales(filters, images),
-                    "if tl.max(lost, axis=0) == 1:",
-                    f"    for first in range(0, {tile.num_programs}, {num_programs}):",
-                    "        program = first + tl.program_id(0)",
-                    f"        if program < {tile.num_programs}:",
-                    *indented(indented(indented([*tile.position("program"), *self._compute_lost(tile)]))),
+                    f"for first in tl.range(0, tl.max(lost, axis=0) * {tile.num_programs}, {num_programs}):",
+                    f"    program = tl.minimum(first + tl.program_id(0), {tile.num_programs - 1})",
+                    *indented([*tile.position("program"), *self._compute_lost(tile)]),
                 ]
             case _:
                 body = [*tile.position(), *self._compute_lost(tile)]
