@@ -341,7 +341,7 @@ def test_compiled_phases_are_stored_in_whole_vectors_without_spills(kernel):
 def test_few_programs_look_for_what_scaled_operands_lose():
     region = region_of(LARGE["packed_phases"][0], meta(32, 64, 256, 256), tf32=True, any_size=False)
     launcher = print_contraction(region, generate_contraction_configs(region)[0]).launcher
-    (programs,) = re.findall(r"_exact_kernel, (\d+), 4\)", launcher)
+    (programs,) = re.findall(r"_exact_kernel, (\d+), 8\)", launcher)
     assert int(programs) == triton_contractions.EXACT_PROGRAMS
 
 

@@ -33,8 +33,8 @@ from kernelwright.compiler.triton.source_lines import remove_dead_lines
 from kernelwright.compiler.triton.triton_source import TritonSource
 
 EXACT_TILE, EXACT_BLOCK_K = 64, 32
-EXACT_PROGRAMS, SCALES_BLOCK = 528, 1024
-"""Programs that look at the scales of a convolution, 4 for each multiprocessor of an H100, and the scales of a step."""
+EXACT_PROGRAMS, SCALES_BLOCK = 264, 1024
+"""Programs that look at the scales of a convolution, 2 for each multiprocessor of an H100, and the scales of a step."""
 
 
 def print_contraction(region: ContractionRegion, config: ContractionConfig) -> TritonSource:
@@ -130,10 +130,10 @@ class _Printer:
         In the last round, programs without a tile compute the last one again.
         """
         tile = Tile(contraction=self.one, BLOCK_M=EXACT_TILE, BLOCK_N=EXACT_TILE)
-        num_programs = tile.num_programs
+        num_programs, num_warps = tile.num_programs, 4
         match self.operands:
             case (PackedFilters() as filters, PackedImages() as images):
-                num_programs = min(num_programs, EXACT_PROGRAMS)
+                num_programs, num_warps = min(num_programs, EXACT_PROGRAMS), 8
                 body = [
                     *self._find_lost_scales(filters, images),
                     f"for first in tl.range(0, tl.max(lost, axis=0) * {tile.num_programs}, {num_programs}):",
@@ -143,7 +143,7 @@ class _Printer:
             case _:
                 body = [*tile.position(), *self._compute_lost(tile)]
         doc = "Computes in FP32 what scaled FP16 operands could not hold, marked by a scale that is NaN"
-        return self._build(f"{self.region.name}_exact_kernel", doc, body, num_programs, 4)
+        return self._build(f"{self.region.name}_exact_kernel", doc, body, num_programs, num_warps)
 
     def _find_lost_scales(self, filters: PackedFilters, images: PackedImages) -> list[str]:
         """Whether any scale is NaN, as a vector; those of padding rows are not set."""
