@@ -34,6 +34,8 @@ _PHASE_TILES = (
 """For several phases side by side: with more than 64 sums a thread, which are interleaved before the epilogue, its
 registers do not hold them."""
 _LOW_TILES = ((16, 256, 32, 4, 3), (16, 256, 16, 4, 4), (16, 128, 16, 4, 4))
+MAX_FP32_WINDOWS = 8192
+"""Elements of images in a step of FP32: the two terms of more do not fit the registers next to several sums."""
 MAX_LOW_ROWS, MAX_LOW_PHASE_ROWS = 8, 16
 """Convolutions with more rows in a group have tiles of at least 32 rows."""
 
@@ -75,7 +77,7 @@ def _contraction_configs(region: ContractionRegion) -> list[ContractionConfig]:
     one = region.contraction
     if isinstance(one.right, Windows):
         layout = PackedLayout(windows=one.right, scaled=one.tf32)
-        dividing = [tile for tile in _packed_tiles(one.m, one.right) if not any(run % tile[2] for run in layout.runs)]
+        dividing = [tile for tile in _packed_tiles(one.m, layout) if not any(run % tile[2] for run in layout.runs)]
         dividing = _within_depth(dividing, layout.depth)
         rows = _useful_rows(one.m, {tile[0] for tile in dividing})
         if one.right.phases[-1] > 1 and one.m % MIN_WGMMA_ROWS == 0:  # two tiles hide each other's stores
@@ -91,11 +93,12 @@ def _contraction_configs(region: ContractionRegion) -> list[ContractionConfig]:
     return _fitting(_within_depth(tiles, one.k), one.m, one.n, operands)
 
 
-def _packed_tiles(m: int, windows: Windows) -> Sequence[tuple[int, ...]]:
+def _packed_tiles(m: int, layout: PackedLayout) -> Sequence[tuple[int, ...]]:
     """The tiles for packed operands with m rows in a group."""
-    if windows.phases[-1] > 1:
-        return _PHASE_TILES if m > MAX_LOW_PHASE_ROWS else _LOW_TILES
-    return _PACKED_TILES if m > MAX_LOW_ROWS else _LOW_TILES
+    if layout.windows.phases[-1] == 1:
+        return _PACKED_TILES if m > MAX_LOW_ROWS else _LOW_TILES
+    tiles = _PHASE_TILES if m > MAX_LOW_PHASE_ROWS else _LOW_TILES
+    return tiles if layout.dtype != "float32" else [tile for tile in tiles if tile[1] * tile[2] <= MAX_FP32_WINDOWS]
 
 
 def _within_depth(tiles: Sequence[tuple[int, ...]], k: int) -> list[tuple[int, ...]]:
