@@ -35,6 +35,24 @@ def image_scale(x, scale):
     return F.hardswish(x) * scale[:, None, None]
 
 
+def volume_scale(x, scale):
+    return torch.tanh(x) * scale[:, None, None, None]
+
+
+class ResidualLayer(nn.Module):
+    """A layer to whose result a tensor of its shape is added."""
+
+    def __init__(self, layer):
+        super().__init__()
+        self.layer = layer
+        for at, parameter in enumerate(layer.parameters()):
+            parameter.data = normal(*parameter.shape, seed=at)
+        self.other = nn.Parameter(normal(1, 6, 10, 12))
+
+    def forward(self, x):
+        return torch.relu(self.layer(x) + self.other.expand(2, -1, -1, -1))
+
+
 def linear(x, w):
     return F.linear(x, w)
 
@@ -110,6 +128,8 @@ CONVOLUTIONS = {
     "two_pixels": conv(nn.Conv2d, 3, 8, 3, image=(3, 3, 3, 4)),
     "volume": conv(nn.Conv3d, 3, 18, 3, padding=1, image=(2, 3, 5, 6, 7)),
     "signal": conv(nn.Conv1d, 3, 18, 3, padding=2, dilation=2, image=(2, 3, 50)),
+    "groups": conv(nn.Conv2d, 12, 20, (3, 2), padding=1, groups=4, after=image_scale, image=(2, 12, 6, 7)),
+    "groups_of_forty": conv(nn.Conv1d, 80, 18, 3, stride=2, groups=2, image=(2, 80, 30)),
     "sliced_image": (Layer(nn.Sequential(nn.Identity(), nn.Conv2d(3, 8, 3)), channels=8).eval(),
                      normal(4, 6, 20, 14)[::2, 1::2, 2:18:2]),
 }  # fmt: skip
@@ -124,6 +144,18 @@ TRANSPOSED = {
     "t_gaps": conv(nn.ConvTranspose2d, 3, 6, (5, 3), stride=(3, 5), padding=(1, 0), image=(2, 3, 5, 4)),
     "t_signal": conv(nn.ConvTranspose1d, 4, 7, 3, stride=2, image=(3, 4, 9)),
     "t_sixteen": conv(nn.ConvTranspose2d, 16, 7, 2, stride=2, image=(2, 16, 3, 4)),
+    "t_strided_dilated": conv(nn.ConvTranspose2d, 5, 18, 3, stride=2, padding=1, dilation=2, image=(2, 5, 4, 5)),
+    "t_empty_phases": conv(
+        nn.ConvTranspose2d, 5, 7, 3, stride=5, padding=1, dilation=2, after=image_scale, image=(2, 5, 3, 4)
+    ),
+    "t_spread_taps": conv(
+        nn.ConvTranspose3d, 3, 5, (2, 1, 4), stride=(1, 3, 2), padding=(0, 0, 2), dilation=(1, 1, 3),
+        output_padding=(0, 1, 1), image=(2, 3, 2, 3, 5),
+    ),
+    "t_groups": conv(
+        nn.ConvTranspose3d, 12, 9, 3, stride=2, padding=1, groups=3, after=volume_scale, image=(2, 12, 3, 2, 4)
+    ),
+    "t_residual": (ResidualLayer(nn.ConvTranspose2d(5, 6, 3, stride=2, output_padding=1)).eval(), normal(2, 5, 4, 5)),
     "t_seventeen": conv(nn.ConvTranspose2d, 17, 5, 3, stride=2, padding=1, image=(2, 17, 3, 4)),
 }  # fmt: skip
 ALL = PRODUCTS | EPILOGUES | CONVOLUTIONS | TRANSPOSED

@@ -121,7 +121,7 @@ def convolution(**changed):
     )  # fmt: skip
     fields = {
         "buffer": "x", "dtype": "float32", "channels": 3, "image_size": (6, 7), "image_strides": (7, 1),
-        "batch_stride": 126, "channel_stride": 42, "taps": (3, 3), "output_size": (4, 5), "step": (1, 1),
+        "batch_stride": 126, "channel_stride": 42, "phase_taps": ((3,), (3,)), "output_size": (4, 5), "step": (1, 1),
         "start": ((0,), (0,)), "dilation": (1, 1),
     }  # fmt: skip
     windows = Windows(**fields | changed)
@@ -135,32 +135,33 @@ def test_images_count_once_although_windows_overlap():
 
 
 @given(
-    size=st.integers(1, 9), taps=st.integers(1, 4), step=st.integers(1, 3), dilation=st.integers(1, 3),
-    starts=st.lists(st.integers(-4, 3), min_size=1, max_size=3), outputs=st.integers(1, 9),
+    size=st.integers(1, 9), step=st.integers(1, 3), dilation=st.integers(1, 3),
+    phases=st.lists(st.tuples(st.integers(-4, 3), st.integers(0, 4)), min_size=1, max_size=3),
+    outputs=st.integers(1, 9),
 )  # fmt: skip
-def test_margins_hold_every_position_that_a_window_reads(size, taps, step, dilation, starts, outputs):
-    assume(outputs >= len(starts))
+def test_margins_hold_every_position_that_a_window_reads(size, step, dilation, phases, outputs):
+    starts, taps = zip(*phases, strict=True)
+    assume(outputs >= len(starts) and any(taps))
     windows = convolution(
-        image_size=(size, 1), taps=(taps, 1), step=(step, 1), dilation=(dilation, 1), start=(tuple(starts), (0,)),
-        output_size=(outputs, 1),
+        image_size=(size, 1), phase_taps=(taps, (1,)), step=(step, 1), dilation=(dilation, 1),
+        start=(starts, (0,)), output_size=(outputs, 1),
     ).right  # fmt: skip
     assert isinstance(windows, Windows)
     before, after = windows.margins[0]
-    phases = len(starts)
+    count = len(starts)
     read = [
-        output // phases * step + starts[output % phases] + tap * dilation
-        for output in range(windows.grid[0] * phases)
-        for tap in range(taps)
+        output // count * step + starts[output % count] + tap * dilation
+        for output in range(windows.grid[0] * count)
+        for tap in range(taps[output % count])
     ]
     assert (before, after) == (max(0, -min(read)), max(0, max(read) - size + 1))
 
 
-def test_a_dimension_is_incomplete_if_some_phase_has_fewer_weights_than_taps():
-    filters = convolution().left
-    assert isinstance(filters, Filters)
-    assert filters.incomplete_dims((3, 3)) == []
-    transposed = msgspec.structs.replace(filters, first=((2, 3), (2, 3)), tap_step=(-2, -2), kernel_size=(3, 4))
-    assert transposed.incomplete_dims((2, 2)) == [0]
+def test_the_products_of_a_convolution_are_those_of_the_taps_of_each_phase():
+    one = convolution(phase_taps=((1, 2), (3,)), start=((0, 0), (0,)), output_size=(5, 4))
+    assert one.right.uneven_dims == [0]
+    assert one.right.taps == (2, 3)
+    assert one.flops == 2 * (2 * 3) * one.m * (3 * 1 + 2 * 2) * (4 * 3)
 
 
 def test_a_step_of_the_epilogue_is_a_step_of_the_region():

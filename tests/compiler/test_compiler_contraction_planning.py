@@ -50,7 +50,8 @@ def meta(*shape, dtype=torch.float32):
 
 LARGE = meta(512, 512)
 NOT_PLANNED = {
-    "groups": (Layer(nn.Conv2d(32, 64, 3, groups=2)).to("meta"), meta(16, 32, 64, 64)),
+    "one channel a group": (Layer(nn.Conv2d(32, 64, 3, groups=32)).to("meta"), meta(16, 32, 64, 64)),
+    "few rows a group": (Layer(nn.Conv2d(64, 64, 3, groups=16)).to("meta"), meta(16, 64, 64, 64)),
     "FP64": (product, LARGE.double(), LARGE.double()),
     "integers": (lambda a, b: (a @ b) + 1, LARGE.int(), LARGE.int()),
     "few operations": (product, meta(64, 512), meta(512, 512)),
@@ -77,6 +78,15 @@ def test_torch_computes_other_products(what):
 def test_products_of_that_size_are_planned(program):
     assert contractions(plan(program, LARGE, LARGE, any_size=False))
     assert contractions(plan(program, LARGE.half(), LARGE.half(), any_size=False))
+
+
+@pytest.mark.parametrize("kind", [nn.Conv2d, nn.ConvTranspose2d])
+def test_groups_of_a_few_channels_are_planned(kind):
+    layer = Layer(kind(32, 32, 3, stride=2, groups=4)).to("meta")
+    (part,) = contractions(plan(layer, meta(32, 32, 64, 64), any_size=False))
+    one = part.region.contraction
+    assert (one.batch, one.m, one.right.channels) == (32 * 4, 8, 8)
+    assert part.region.bytes_moved[0] == 4 * (32 * 8 * 9 + 32 * 32 * 64 * 64)
 
 
 def test_a_cpu_program_has_no_contractions():

@@ -2,12 +2,15 @@
 
 import copy
 import re
+import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import msgspec
 import pytest
 import torch
+from torch import nn
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # for this file alone, where it is interpreted
 sys.path.insert(0, str(Path(__file__).parent))
@@ -28,10 +31,11 @@ from triton_interpreter import compiled, interpret, module_of, report_cases, sel
 
 from kernelwright.compiler.reference import bind_placeholders, build_reference, record_region_inputs
 from kernelwright.compiler.regions.axes import Unsupported
+from kernelwright.compiler.triton import contractions as triton_contractions
 from kernelwright.compiler.triton.contraction_configs import ContractionConfig, generate_contraction_configs
 from kernelwright.compiler.triton.contractions import print_contraction
 
-pytest.importorskip("triton")
+triton = pytest.importorskip("triton")
 pytestmark = pytest.mark.xdist_group("triton")
 SPLIT_BOUND, TF32_BOUND = 4e-7, 1e-3
 """Of the error, relative to the sum of the products' magnitudes."""
@@ -140,20 +144,28 @@ def hard_layer(layer, image, *, in_weight=False):
 
 
 HARD_IMAGES = {
-    "image": (hard_layer(torch.nn.Conv2d(3, 6, 3), (6, 3, 6, 7)), 2),
-    "first_pixel": (hard_layer(torch.nn.Conv1d(5, 6, 3), (6, 5, 9)), 2),
-    "padded": (hard_layer(torch.nn.Conv2d(5, 7, 3, padding=1, dilation=2), (6, 5, 6, 7)), 2),
-    "weight": (hard_layer(torch.nn.Conv2d(3, 6, 3), (6, 3, 6, 7), in_weight=True), 2),
+    "image": (hard_layer(nn.Conv2d(3, 6, 3), (6, 3, 6, 7)), 2),
+    "first_pixel": (hard_layer(nn.Conv1d(5, 6, 3), (6, 5, 9)), 2),
+    "padded": (hard_layer(nn.Conv2d(5, 7, 3, padding=1, dilation=2), (6, 5, 6, 7)), 2),
+    "weight": (hard_layer(nn.Conv2d(3, 6, 3), (6, 3, 6, 7), in_weight=True), 2),
     "t_volume": (
         hard_layer(
-            torch.nn.ConvTranspose3d(5, 6, (3, 5, 7), stride=(2, 2, 1), padding=(1, 2, 3), output_padding=(1, 1, 0)),
+            nn.ConvTranspose3d(5, 6, (3, 5, 7), stride=(2, 2, 1), padding=(1, 2, 3), output_padding=(1, 1, 0)),
             (6, 5, 2, 3, 3),
         ),
         1,
     ),
-    "t_gaps": (hard_layer(torch.nn.ConvTranspose2d(3, 6, (5, 3), stride=(3, 5), padding=(1, 0)), (6, 3, 4, 3)), 1),
-    "t_signal": (hard_layer(torch.nn.ConvTranspose1d(4, 7, 3, stride=2), (6, 4, 9)), 1),
+    "t_gaps": (hard_layer(nn.ConvTranspose2d(3, 6, (5, 3), stride=(3, 5), padding=(1, 0)), (6, 3, 4, 3)), 1),
+    "t_signal": (hard_layer(nn.ConvTranspose1d(4, 7, 3, stride=2), (6, 4, 9)), 1),
 }  # fmt: skip
+
+
+def three_programs():
+    """Three programs compute what is lost in all tiles, of which there are more."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(triton_contractions, "EXACT_PROGRAMS", 3)
+        (program, image), modes = HARD_IMAGES["t_signal"]
+        check(program, [image], tf32=True, modes=modes)
 
 
 def halves(program):
@@ -182,6 +194,28 @@ def random_products(count):
 RANDOM = dict(random_products(16))
 
 
+def random_transposed(count):
+    """Transposed convolutions with random strides, dilations, paddings and groups, in 1 to 3 dimensions."""
+    random = torch.Generator().manual_seed(2)
+
+    def size(least, most):
+        return int(torch.randint(least, most + 1, (), generator=random))
+
+    for at in range(count):
+        rank, groups = at % 3 + 1, at % 2 + 1
+        kind = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)[rank - 1]
+        kernel, stride, dilation = ([size(1, most) for _ in range(rank)] for most in (4, 4, 3))
+        reach = [(taps - 1) * far for taps, far in zip(kernel, dilation, strict=True)]
+        padding = [size(0, min(2, most // 2)) for most in reach]
+        extra = [size(0, max(step, far) - 1) for step, far in zip(stride, dilation, strict=True)]
+        channels, out = groups * size(2, 9), groups * size(1, 20)
+        layer = kind(channels, out, kernel, stride, padding, extra, groups, dilation=dilation)
+        yield f"t_random_{at}", (Layer(layer).eval(), normal(2, channels, *(size(2, 5) for _ in range(rank))))
+
+
+RANDOM_TRANSPOSED = dict(random_transposed(12))
+
+
 def cases():
     """By name, a function that checks it."""
     for name, (program, *args) in (PRODUCTS | EPILOGUES | RANDOM).items():
@@ -189,11 +223,21 @@ def cases():
     for name in ("linear_bias", "bmm_four", "odd", "scaled", "chain"):
         program, *args = (PRODUCTS | EPILOGUES)[name]
         yield f"{name}-tf32", lambda p=program, a=args: check(p, a, tf32=True)
-    for name, (program, image) in (CONVOLUTIONS | TRANSPOSED).items():
-        modes = 1 if name.startswith("t_") or name == "forty_channels" else 2
+    for name, (program, image) in (CONVOLUTIONS | TRANSPOSED | RANDOM_TRANSPOSED).items():
+        modes = 1 if name.startswith("t_") or "forty" in name else 2
         for tf32 in (False, True):
             yield f"{name}{'-tf32' * tf32}", lambda p=program, x=image, t=tf32, n=modes: check(p, [x], tf32=t, modes=n)
-    for name in ("every_option", "one_channel", "t_phases", "t_volume", "t_gaps", "seventeen_channels"):
+    for name in (
+        "every_option",
+        "one_channel",
+        "t_phases",
+        "t_volume",
+        "t_gaps",
+        "seventeen_channels",
+        "groups",
+        "t_strided_dilated",
+        "t_groups",
+    ):
         modes = 1 if name.startswith("t_") else 2
         program, image = halves((CONVOLUTIONS | TRANSPOSED)[name])
         yield f"{name}-half", lambda p=program, x=image, n=modes: check(p, [x], modes=n)
@@ -207,13 +251,14 @@ def cases():
                 f"hard-{name}{'-tf32' * tf32}",
                 lambda p=program, x=image, t=tf32, n=modes: check(p, [x], tf32=t, modes=n),
             )
+    yield "hard-three_programs-tf32", three_programs
 
 
 NAMES = [name for name, _ in cases()]
 _FAST = {
     "linear_bias", "bmm_four", "flipped", "of_itself", "kept", "outputs", "positions", "rows_and_columns", "heads",
-    "named", "halves", "odd-tf32", "plain-tf32", "one_channel-tf32", "signal", "t_phases-half", "hard-epilogue",
-    "hard-first_pixel-tf32", "hard-t_signal", *list(RANDOM)[:1],
+    "named", "halves", "odd-tf32", "plain-tf32", "one_channel-tf32", "signal", "t_phases-half", "t_empty_phases-tf32",
+    "t_groups-tf32", "hard-epilogue", "hard-first_pixel-tf32", "hard-t_signal", *list(RANDOM)[:1],
 }  # fmt: skip
 TIERS = [name if name in _FAST else slow(name) for name in NAMES]
 
@@ -242,6 +287,16 @@ def region_of(program, *args, **options):
     return part.region
 
 
+def stack_bytes(kernel):
+    """Bytes of local memory that each thread of a compiled kernel has for registers that are spilled."""
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(kernel.asm["cubin"])
+        file.flush()
+        command = [triton.knobs.nvidia.cuobjdump.path, "-res-usage", file.name]
+        usage = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
+    return int(re.search(r"STACK:(\d+)", usage)[1])
+
+
 def wide_layer(kind, *options):
     return Layer(kind(*options), lambda x, scale: x.relu()).to("meta")
 
@@ -250,10 +305,10 @@ LARGE = {
     "split": (product, [meta(1024, 512), meta(512, 1000)], False),
     "tf32": (product, [meta(1024, 512), meta(512, 1000)], True),
     "bfloat16": (product, [meta(1024, 512, dtype=torch.bfloat16), meta(512, 1000, dtype=torch.bfloat16)], False),
-    "packed": (wide_layer(torch.nn.Conv2d, 64, 128, 3), [meta(8, 64, 64, 64)], True),
-    "packed_fp32": (wide_layer(torch.nn.Conv2d, 64, 128, 3), [meta(8, 64, 64, 64)], False),
-    "packed_phases": (wide_layer(torch.nn.ConvTranspose2d, 64, 64, 4, 2, 1), [meta(8, 64, 32, 32)], True),
-    "packed_pixels": (wide_layer(torch.nn.Conv2d, 8, 64, 3, 2), [meta(32, 8, 64, 64)], True),
+    "packed": (wide_layer(nn.Conv2d, 64, 128, 3), [meta(8, 64, 64, 64)], True),
+    "packed_fp32": (wide_layer(nn.Conv2d, 64, 128, 3), [meta(8, 64, 64, 64)], False),
+    "packed_phases": (wide_layer(nn.ConvTranspose2d, 64, 64, 4, 2, 1), [meta(8, 64, 32, 32)], True),
+    "packed_pixels": (wide_layer(nn.Conv2d, 8, 64, 3, 2), [meta(32, 8, 64, 64)], True),
 }
 
 
@@ -270,6 +325,33 @@ def test_the_operands_of_compiled_loops_are_copied_asynchronously_in_whole_vecto
     loads = re.findall(r"ld\.global\S*", main.asm["ptx"])
     assert not [load for load in loads if load.endswith(("b16", "u16", "b8"))]
     assert len(loads) <= 32, "scales and bias alone"
+
+
+@pytest.mark.parametrize("kernel", [4, slow(3)])
+def test_compiled_phases_are_stored_in_whole_vectors_without_spills(kernel):
+    """Output pixels of all phases of a line are stored together, and wait for that in registers."""
+    program = wide_layer(nn.ConvTranspose2d, 64, 64, kernel, 2, 1, kernel % 2)
+    region = region_of(program, meta(8, 64, 32, 32), tf32=True, any_size=False)
+    for config in generate_contraction_configs(region)[:2]:
+        *_, main = [one for one in compiled(region, config) if not one.metadata.name.endswith("exact_kernel")]
+        assert set(re.findall(r"st\.global\S*", main.asm["ptx"])) == {"st.global.v4.b32"}
+        assert stack_bytes(main) == 0
+
+
+def test_few_programs_look_for_what_scaled_operands_lose():
+    region = region_of(LARGE["packed_phases"][0], meta(32, 64, 256, 256), tf32=True, any_size=False)
+    launcher = print_contraction(region, generate_contraction_configs(region)[0]).launcher
+    (programs,) = re.findall(r"_exact_kernel, (\d+), 8\)", launcher)
+    assert int(programs) == triton_contractions.EXACT_PROGRAMS
+
+
+def test_phases_without_taps_have_no_loop():
+    program = wide_layer(nn.ConvTranspose2d, 64, 64, 3, 2, 1, 0, 1, False, 2)
+    region = region_of(program, meta(8, 64, 32, 32), tf32=True, any_size=False)
+    printed = print_contraction(region, generate_contraction_configs(region)[0]).kernels
+    main = printed[printed.index(f"def {region.name}_kernel") : printed.index(f"def {region.name}_exact_kernel")]
+    assert main.count("tl.dot(") == 1
+    assert "acc = tl.interleave(acc_0, acc_1)" in main
 
 
 def test_a_loop_has_no_remainders():
@@ -359,7 +441,7 @@ def test_short_sums_have_short_steps_and_pipelines(k, steps):
 @pytest.mark.parametrize("channels", [41, 144, 480, 528, 1056])
 @pytest.mark.parametrize("filters", [24, 128, 300])
 def test_every_number_of_channels_has_a_tile(channels, filters):
-    layer = torch.nn.Conv2d(channels, filters, 1)
+    layer = nn.Conv2d(channels, filters, 1)
     (part,) = contractions(plan(layer, torch.randn(1, channels, 20, 20), tf32=True))
     assert generate_contraction_configs(part.region)
 

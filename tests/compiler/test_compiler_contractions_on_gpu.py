@@ -44,6 +44,13 @@ CONVOLUTIONS = {
     "first layer": (layer(nn.Conv2d, 3, 64, 7, 2, 3, after=relu), normal(8, 3, 112, 112)),
     "volume": (layer(nn.Conv3d, 3, 16, 3, padding=1, after=relu), normal(4, 3, 20, 40, 40)),
     "transposed": (layer(nn.ConvTranspose2d, 64, 32, 4, 2, 1, after=relu), normal(8, 64, 32, 32)),
+    "groups": (layer(nn.Conv2d, 64, 128, 3, groups=4, after=relu), normal(8, 64, 40, 41)),
+    "transposed with stride 3": (layer(nn.ConvTranspose2d, 32, 48, 4, 3, 1, after=relu), normal(8, 32, 33, 34)),
+    "transposed and dilated": (
+        layer(nn.ConvTranspose2d, 32, 64, 3, 5, 1, dilation=2, after=relu),
+        normal(8, 32, 32, 40),
+    ),
+    "transposed groups": (layer(nn.ConvTranspose3d, 32, 32, 3, 2, 1, groups=4, after=relu), normal(4, 32, 12, 13, 14)),
     "transposed volume": (layer(nn.ConvTranspose3d, 32, 16, 3, 2, 1, 1, after=relu), normal(4, 32, 12, 13, 14)),
 }
 

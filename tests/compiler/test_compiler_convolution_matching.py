@@ -39,9 +39,12 @@ def evaluated(one, image, weight):
     pixels = image.as_strided((image.untyped_storage().size() // image.element_size(),), (1,), 0)
     weights = weight.reshape(-1)
     result = torch.zeros(one.batch, one.m, *windows.output_size, dtype=torch.float64)
-    channels = torch.arange(windows.channels)
-    batches = torch.arange(one.batch)[:, None] * windows.batch_stride + windows.offset + image.storage_offset()
+    channels, batch = torch.arange(windows.channels), torch.arange(one.batch)
+    group = (batch % windows.groups)[:, None]
+    batches = (batch // windows.groups)[:, None] * windows.batch_stride + windows.offset + image.storage_offset()
+    batches = batches + group * windows.channels * windows.channel_stride
     rows = filters.offset + torch.arange(one.m)[:, None] * filters.row_stride + channels * filters.channel_stride
+    rows = rows + group[:, :, None] * filters.group_stride
     for output in product(*map(range, windows.output_size)):
         for tap in product(*map(range, windows.taps)):
             at, weight_at, inside = 0, 0, True
@@ -49,13 +52,16 @@ def evaluated(one, image, weight):
                 q, phase = divmod(place, windows.phases[dim])
                 position = q * windows.step[dim] + windows.start[dim][phase] + t * windows.dilation[dim]
                 index = filters.first[dim][phase] + t * filters.tap_step[dim]
-                inside &= 0 <= position < windows.image_size[dim] and 0 <= index < filters.kernel_size[dim]
+                has_tap = t < windows.phase_taps[dim][phase]
+                assert not has_tap or 0 <= index < filters.kernel_size[dim]
+                inside &= has_tap and 0 <= position < windows.image_size[dim]
                 at += position * windows.image_strides[dim]
                 weight_at = weight_at * filters.kernel_size[dim] + index
             if inside:
                 x = pixels[batches + at + channels * windows.channel_stride].double()
-                result[(slice(None), slice(None), *output)] += x @ weights[rows + weight_at].double().T
-    return result
+                weight_of_tap = weights[rows + weight_at].double()
+                result[(slice(None), slice(None), *output)] += (weight_of_tap @ x[:, :, None])[:, :, 0]
+    return result.view(one.batch // windows.groups, windows.groups * one.m, *windows.output_size)
 
 
 def check(node, image, weight):
@@ -73,30 +79,37 @@ def convolutions(draw, transposed):
         return [draw(st.integers(least, most)) for _ in range(rank)]
 
     kernel, stride = sizes(1, 4), sizes(1, 3)
-    dilation = [1 if transposed and step > 1 else draw(st.integers(1, 2)) for step in stride]
+    dilation = sizes(1, 3)
     reach = [(size - 1) * step + 1 for size, step in zip(kernel, dilation, strict=True)]
     padding = [draw(st.integers(0, min(2, most - 1))) for most in reach]
     image = [draw(st.integers(max(1, least - 2 * pad), 5 + least)) for least, pad in zip(reach, padding, strict=True)]
     extra = [draw(st.integers(0, max(step, wide) - 1)) if transposed else 0
              for step, wide in zip(stride, dilation, strict=True)]  # fmt: skip
-    return draw(st.integers(1, 3)), draw(st.integers(1, 3)), kernel, stride, padding, dilation, extra, image
+    return draw(st.integers(2, 3)), draw(st.integers(1, 3)), kernel, stride, padding, dilation, extra, image
 
 
-def tensors(channels, out, kernel, image, transposed):
+def tensors(channels, out, kernel, image, transposed, groups=1):
     generator = torch.Generator().manual_seed(0)
-    weight = torch.randn(channels, out, *kernel, generator=generator)
-    return torch.randn(2, channels, *image, generator=generator), weight if transposed else weight.transpose(
-        0, 1
-    ).contiguous()
+    sizes = (groups * channels, out) if transposed else (groups * out, channels)
+    weight = torch.randn(*sizes, *kernel, generator=generator)
+    return torch.randn(2, groups * channels, *image, generator=generator), weight
 
 
+@pytest.mark.parametrize("groups", [1, 3])
 @pytest.mark.parametrize("transposed", [False, True])
 @settings(max_examples=40, deadline=None)
 @given(data=st.data())
-def test_every_convolution_is_the_product_of_its_filters_and_windows(transposed, data):
+def test_every_convolution_is_the_product_of_its_filters_and_windows(transposed, groups, data):
     channels, out, kernel, stride, padding, dilation, extra, size = data.draw(convolutions(transposed))
-    image, weight = tensors(channels, out, kernel, size, transposed)
-    options = {"stride": stride, "padding": padding, "dilation": dilation, "extra": extra, "transposed": transposed}
+    image, weight = tensors(channels, out, kernel, size, transposed, groups)
+    options = {
+        "stride": stride,
+        "padding": padding,
+        "dilation": dilation,
+        "extra": extra,
+        "transposed": transposed,
+        "groups": groups,
+    }
     try:
         node = convolve(image, weight, **options)
     except RuntimeError:  # torch refuses an empty output
@@ -122,7 +135,23 @@ def test_the_phases_of_a_transposed_convolution_are_apart_by_its_stride():
     one = check(convolve(image, weight, stride=(2, 3), transposed=True), image, weight)
     assert one.right.phases == (2, 3)
     assert one.right.taps == (3, 1)
-    assert one.left.incomplete_dims(one.right.taps) == [0]
+    assert one.right.phase_taps == ((3, 2), (1, 1, 1))
+    assert one.right.uneven_dims == [0]
+    assert one.flops == 2 * (2 * 2 * 3) * (6 * 3 + 5 * 2) * 15, "outputs of each phase times their taps"
+
+
+def test_a_dilation_that_shares_the_stride_leaves_phases_without_taps():
+    image, weight = torch.randn(2, 3, 4, 5), torch.randn(3, 2, 3, 3)
+    one = check(convolve(image, weight, stride=2, padding=1, dilation=2, transposed=True), image, weight)
+    assert one.right.phase_taps == ((0, 3), (0, 3))
+    assert one.right.dilation == (1, 1)
+
+
+def test_a_dilation_without_a_common_factor_spreads_the_taps():
+    image, weight = torch.randn(2, 3, 4, 5), torch.randn(3, 2, 3, 7)
+    one = check(convolve(image, weight, stride=(5, 2), padding=1, dilation=(2, 3), transposed=True), image, weight)
+    assert one.right.phase_taps == ((0, 1, 0, 1, 1), (3, 4))
+    assert one.right.dilation == (2, 3)
 
 
 def test_a_bias_is_along_the_rows():
@@ -150,8 +179,7 @@ def channels_last(node):
 
 X, W = meta(2, 4, 6, 6), meta(8, 4, 3, 3)
 REFUSED = {
-    "groups": (lambda: convolve(X, meta(8, 2, 3, 3), groups=2), "in groups"),
-    "stride and dilation": (lambda: convolve(X, meta(4, 8, 3, 3), stride=2, dilation=2, transposed=True), "transposed"),
+    "one channel a group": (lambda: convolve(X, meta(8, 1, 3, 3), groups=4), "depthwise"),
     "a named padding": (lambda: node_of(X, W, None, [1, 1], "same", target=aten.conv2d.padding), "padding 'same'"),
     "no batch": (lambda: node_of(meta(4, 6, 6), W, target=aten.conv2d.default), "without a batch"),
     "channels last": (lambda: channels_last(convolve(X, W)), "another order"),

@@ -1,12 +1,13 @@
 """Operands in memory of their own: interpreted, the kernels write every element that the loops read, and what it is."""
 
 import sys
+from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # for this file alone, where it is interpreted
@@ -98,15 +99,16 @@ def split_case(layout):
 # ---- packed
 
 
-def windows_of(channels, size, taps, dilation=(1, 1), start=((0,), (0,)), dtype="float32", output=None):
+def windows_of(channels, size, taps, dilation=(1, 1), start=((0,), (0,)), dtype="float32", output=None, groups=1):
     pixels = size[0] * size[1]
     output = output or tuple(
         edge - (tap - 1) * far - 2 * at[0] for edge, tap, far, at in zip(size, taps, dilation, start, strict=True)
     )
     return Windows(
         buffer="x", dtype=dtype, channels=channels, image_size=size, image_strides=(size[1], 1),
-        batch_stride=channels * pixels, channel_stride=pixels, taps=taps, output_size=output, step=(1, 1), start=start,
-        dilation=dilation,
+        batch_stride=channels * pixels, channel_stride=pixels, output_size=output, step=(1, 1), start=start,
+        dilation=dilation, groups=groups,
+        phase_taps=tuple((tap,) if isinstance(tap, int) else tap for tap in taps),
     )  # fmt: skip
 
 
@@ -121,8 +123,9 @@ def images_case(channels, start, scaled, batch=5):
     images = PackedImages(prefix="right", layout=layout, batch=batch)
     made = run(images, x=x)
     packed = made["right_packed"]
-    whole, rest = packed[: -layout.run], packed[-layout.run :]
-    if layout.padding:
+    (run_size,), (padding,) = layout.runs, layout.paddings
+    whole, rest = packed[:-run_size], packed[-run_size:]
+    if padding:
         assert not rest.any(), "windows at the end of the last image read zeros"
     (top, bottom), (left, right) = windows.margins
     padded = torch.nn.functional.pad(x, (left, right, top, bottom, 0, layout.channels - channels)).permute(0, 2, 3, 1)
@@ -147,30 +150,29 @@ def filters_case(channels, transposed, scaled):
     weight = torch.randn(rows, channels, *kernel, generator=torch.Generator().manual_seed(channels))
     weight[2, 0, 1, 1] = float("nan")
     weight[4] = 0
-    first, step, taps, start = ((0,), (0,)), (1, 1), kernel, ((0,), (0,))
+    first, step, taps, start = ((0,), (0,)), (1, 1), ((3,), (2,)), ((0,), (0,))
     if transposed:  # with stride 2, see `_transposed_taps`
-        first, step, taps, start = ((2, 3), (0,)), (-2, 1), (2, 2), ((-1, -1), (0,))
+        first, step, taps, start = ((2, 1), (0, 1)), (-2, -2), ((2, 1), (1, 1)), ((-1, 0), (0, 0))
     filters = Filters(
         buffer="w", dtype="float32", row_stride=channels * 6, channel_stride=6, kernel_size=kernel, first=first,
         tap_step=step,
     )  # fmt: skip
     layout = PackedLayout(windows=windows_of(channels, (5, 6), taps, start=start, output=(4, 5)), scaled=scaled)
     made = run(PackedFilters(prefix="left", filters=filters, layout=layout, rows=rows, padded_rows=16), w=weight)
-    phases = len(first[0])
-    packed = made["left_packed"].view(phases, 16, layout.num_runs, layout.run)[:, :rows].float()
+    packed = made["left_packed"].view(len(first[0]), len(first[1]), 16, layout.depth)[:, :, :rows].float()
     if scaled:
         assert made["left_scale"][:rows].isnan().tolist() == [at == 2 for at in range(rows)]
-        packed = packed * made["left_scale"][:rows, None, None]
-    elements = packed[..., : layout.run - layout.padding].unflatten(-1, (layout.run_taps, layout.channels))
+        packed = packed * made["left_scale"][:rows, None]
     held = [at for at in range(rows) if at != 2]
-    assert not packed[..., layout.run - layout.padding :][:, held].any()
-    for phase in range(phases):
-        for tap in range(taps[0]):
-            index = first[0][phase] + tap * step[0]
-            expected = torch.zeros(rows, taps[1], layout.channels)
-            if index < kernel[0]:
-                expected[..., :channels] = weight[:, :, index].transpose(1, 2)
-            torch.testing.assert_close(elements[phase, held, tap], expected[held], rtol=2**-11 * scaled, atol=0)
+    for outer, inner in product(range(len(first[0])), range(len(first[1]))):
+        run_size, padding, run_taps = layout.runs[inner], layout.paddings[inner], layout.run_taps[inner]
+        found = packed[outer, inner, held, : taps[0][outer] * run_size].unflatten(-1, (taps[0][outer], run_size))
+        assert not found[..., run_size - padding :].any()
+        found = found[..., : run_size - padding].unflatten(-1, (run_taps, layout.channels))
+        for tap, run_tap in product(range(taps[0][outer]), range(run_taps)):
+            expected = torch.zeros(rows, layout.channels)
+            expected[:, :channels] = weight[:, :, first[0][outer] + tap * step[0], first[1][inner] + run_tap * step[1]]
+            torch.testing.assert_close(found[:, tap, run_tap], expected[held], rtol=2**-11 * scaled, atol=0)
 
 
 def cases():
@@ -203,20 +205,30 @@ def test_interpreted_packing_is_complete_and_exact(interpreted, name):
 # ---- layouts
 
 
-@given(channels=st.integers(1, 70), taps=st.integers(1, 7), outer=st.integers(1, 3), dilation=st.integers(1, 2))
+@given(
+    channels=st.integers(1, 70), taps=st.lists(st.integers(0, 7), min_size=1, max_size=3), outer=st.integers(1, 3),
+    dilation=st.integers(1, 2),
+)  # fmt: skip
 def test_runs_hold_all_taps_in_whole_vectors(channels, taps, outer, dilation):
-    layout = PackedLayout(windows=windows_of(channels, (20, 20), (outer, taps), (1, dilation)), scaled=True)
+    assume(any(taps))
+    start = ((0,), (0,) * len(taps))
+    layout = PackedLayout(
+        windows=windows_of(channels, (20, 20), (outer, tuple(taps)), (1, dilation), start, output=(9, 9)), scaled=True
+    )
     assert layout.channels >= channels
     assert layout.channels % 4 == 0
-    assert layout.run % 16 == 0
-    assert layout.num_runs * layout.run_taps == outer * taps
-    assert layout.run == layout.run_taps * layout.channels + layout.padding
-    used = layout.run_taps * layout.channels
-    assert 0 <= layout.padding < 16 or layout.padding <= used / 8
-    assert layout.run % 32 == 0 or -used % 32 > used / 8
-    positions = {dim: expr.replace("run", "at") for dim, expr in layout.run_positions().items()}
-    found = {tuple(eval(expr, {"at": at}) for expr in positions.values()) for at in range(layout.num_runs)}
-    assert len(found) == layout.num_runs
+    for last, run_taps, run_size, padding in zip(taps, layout.run_taps, layout.runs, layout.paddings, strict=True):
+        used = run_taps * layout.channels
+        assert run_size % 16 == 0
+        assert run_size == used + padding
+        assert 0 <= padding < 16 or padding <= used / 8
+        assert run_size % 32 == 0 or -used % 32 > used / 8
+        if last:
+            num_runs = outer * last // run_taps
+            assert num_runs * run_size <= layout.depth
+            positions = {dim: expr.replace("run", "at") for dim, expr in layout.run_positions(last).items()}
+            found = {tuple(eval(expr, {"at": at}) for expr in positions.values()) for at in range(num_runs)}
+            assert len(found) == num_runs
 
 
 def test_fp32_stays_fp32_where_tf32_is_not_permitted():

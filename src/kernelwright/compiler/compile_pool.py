@@ -6,6 +6,7 @@ where the module is loaded.
 
 from __future__ import annotations
 
+import math
 import multiprocessing
 import os
 import sys
@@ -84,7 +85,8 @@ class CompilePool:
 
     def wait(self, tasks: Sequence[CompileTask], limit_s: float) -> None:
         """Wait until modules are compiled, or the time is over."""
-        wait([future for task in tasks if (future := self._futures.get(task))], max(limit_s, 0.0))
+        timeout_s = None if math.isinf(limit_s) else max(limit_s, 0.0)
+        wait([future for task in tasks if (future := self._futures.get(task))], timeout_s)
 
 
 def _share_triton_cache() -> None:

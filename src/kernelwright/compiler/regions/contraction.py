@@ -30,10 +30,11 @@ class Matrix(Record, frozen=True, kw_only=True, tag=True):
 class Filters(Record, frozen=True, kw_only=True, tag=True):
     """The weight of a convolution as operand: one row per output channel, columns `(channel, tap)`.
 
-    In dimension d, tap t of phase p is the weight's element `first[d][p] + t * tap_step[d]`, or 0 beyond the kernel.
+    In dimension d, tap t of phase p is the weight's element `first[d][p] + t * tap_step[d]`.
 
     Attributes:
         kernel_size: of the weight, whose taps are contiguous.
+        group_stride: between the filters of successive groups.
     """
 
     buffer: str
@@ -44,25 +45,19 @@ class Filters(Record, frozen=True, kw_only=True, tag=True):
     first: tuple[tuple[int, ...], ...]
     tap_step: tuple[int, ...]
     offset: int = 0
-
-    def incomplete_dims(self, taps: tuple[int, ...]) -> list[int]:
-        """The dimensions in which some phase has fewer weights than taps."""
-        return [
-            dim
-            for dim, size in enumerate(self.kernel_size)
-            if max(self.first[dim]) + max(0, (taps[dim] - 1) * self.tap_step[dim]) >= size
-        ]
+    group_stride: int = 0
 
 
 class Windows(Record, frozen=True, kw_only=True, tag=True):
     """The windows of images as operand: one row per output pixel, columns `(channel, tap)`.
 
     A transposed convolution with stride s has s phases in that dimension: output pixels s apart share their taps. In
-    dimension d, output pixel `q * phases + p` reads with tap t the position `q * step[d] + start[d][p] + t *
-    dilation[d]` of the image, and 0 outside of it.
+    dimension d, output pixel `q * phases + p` reads with tap t, one of `phase_taps[d][p]`, the position `q * step[d] +
+    start[d][p] + t * dilation[d]` of the image, and 0 outside of it.
 
     Attributes:
-        taps: of one phase, in each dimension.
+        channels: of one group.
+        phase_taps: in each dimension, by phase; a phase without taps is 0.
     """
 
     buffer: str
@@ -72,12 +67,18 @@ class Windows(Record, frozen=True, kw_only=True, tag=True):
     image_strides: tuple[int, ...]
     batch_stride: int
     channel_stride: int
-    taps: tuple[int, ...]
+    phase_taps: tuple[tuple[int, ...], ...]
     output_size: tuple[int, ...]
     step: tuple[int, ...]
     start: tuple[tuple[int, ...], ...]
     dilation: tuple[int, ...]
     offset: int = 0
+    groups: int = 1
+
+    @property
+    def taps(self) -> tuple[int, ...]:
+        """The most taps of a phase in each dimension."""
+        return tuple(map(max, self.phase_taps))
 
     @property
     def phases(self) -> tuple[int, ...]:
@@ -90,18 +91,34 @@ class Windows(Record, frozen=True, kw_only=True, tag=True):
         return tuple(-(-size // count) for size, count in zip(self.output_size, self.phases, strict=True))
 
     @property
+    def uneven_dims(self) -> list[int]:
+        """The dimensions in which phases have different numbers of taps."""
+        return [dim for dim, taps in enumerate(self.phase_taps) if len(set(taps)) > 1]
+
+    @property
+    def num_reads(self) -> int:
+        """The elements of all windows on one channel."""
+        return prod(
+            sum(taps * (-(-(size - phase) // len(counts))) for phase, taps in enumerate(counts))
+            for counts, size in zip(self.phase_taps, self.output_size, strict=True)
+        )
+
+    @property
     def margins(self) -> tuple[tuple[int, int], ...]:
         """What windows read before and after the image in each dimension."""
         margins = []
         for dim, size in enumerate(self.image_size):
-            last = (self.grid[dim] - 1) * self.step[dim] + (self.taps[dim] - 1) * self.dilation[dim]
-            after = max(self.start[dim]) + last - (size - 1)
-            margins.append((max(-min(self.start[dim]), 0), max(after, 0)))
+            reached = [(at, taps) for at, taps in zip(self.start[dim], self.phase_taps[dim], strict=True) if taps]
+            last = max(at + (taps - 1) * self.dilation[dim] for at, taps in reached)
+            after = last + (self.grid[dim] - 1) * self.step[dim] - (size - 1)
+            margins.append((max(-min(at for at, _ in reached), 0), max(after, 0)))
         return tuple(margins)
 
 
 class Contraction(Record, frozen=True, kw_only=True):
     """`value[b, i, j]`, a tensor of `dtype`, is the sum over k of `left[b, i, k] * right[b, j, k]`, plus the bias.
+
+    A convolution in groups has a batch for each image and group, and rows of one group.
 
     Attributes:
         bias: buffer and dtype of a vector along `bias_along`, `m` or `n`; empty if there is none.
@@ -123,6 +140,8 @@ class Contraction(Record, frozen=True, kw_only=True):
     @property
     def flops(self) -> int:
         """Multiplications and additions."""
+        if isinstance(self.right, Windows):
+            return 2 * self.batch * self.m * self.right.channels * self.right.num_reads
         return 2 * self.batch * self.m * self.n * self.k
 
 
@@ -207,7 +226,7 @@ class ContractionRegion(Record, frozen=True, kw_only=True, dict=True):
             if load.buffer != one.value
         )
         if isinstance(one.left, Filters) and isinstance(one.right, Windows):
-            left = one.m * one.right.channels * prod(one.left.kernel_size)
+            left = one.m * one.right.groups * one.right.channels * prod(one.left.kernel_size)
             right = one.batch * one.right.channels * prod(one.right.image_size)
         else:
             left, right = (

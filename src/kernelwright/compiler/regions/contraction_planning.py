@@ -13,7 +13,7 @@ from torch import fx
 
 from kernelwright.compiler.capture.target_device import runs_on_cpu
 from kernelwright.compiler.regions.axes import Unsupported
-from kernelwright.compiler.regions.contraction import AnyRegion, Contraction, ContractionRegion, Matrix
+from kernelwright.compiler.regions.contraction import AnyRegion, Contraction, ContractionRegion, Matrix, Windows
 from kernelwright.compiler.regions.convolution_matching import bias_of, match_convolution
 from kernelwright.compiler.regions.nodes import dtype_of, node_arg, resolve_view, shape_of
 from kernelwright.compiler.regions.operators import op_name
@@ -23,6 +23,8 @@ from kernelwright.verification.outcome import WIDENED, operand_precision
 DTYPES = ("float32", "float16", "bfloat16")
 MIN_SIZE = 16
 """Least rows, columns and depth: the tensor cores' tiles; smaller products read one operand once, as rows do."""
+MIN_GROUP_ROWS = 8
+"""Least rows of a convolution in groups: they use half of a tile, where torch has no good kernel."""
 MIN_FLOPS = 2**27
 """A smaller product takes less time than the launches around it."""
 Planned = tuple[AnyRegion, list[fx.Node]]
@@ -57,7 +59,9 @@ def plan_contractions(
 
 
 def _check_worthwhile(one: Contraction) -> None:
-    if min(one.m, one.n, one.k) < MIN_SIZE or one.flops < MIN_FLOPS:
+    in_groups = isinstance(one.right, Windows) and one.right.groups > 1
+    least_rows = min(MIN_GROUP_ROWS, MIN_SIZE) if in_groups else MIN_SIZE
+    if one.m < least_rows or min(one.n, one.k) < MIN_SIZE or one.flops < MIN_FLOPS:
         raise Unsupported("a product too small for tensor cores")
     if {one.dtype, one.left.dtype, one.right.dtype} - {*DTYPES} or one.left.dtype != one.right.dtype:
         raise Unsupported("dtypes without tensor cores, or two different ones")

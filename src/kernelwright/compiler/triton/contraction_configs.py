@@ -15,6 +15,7 @@ MAX_DIRECT_CHANNELS = 32
 """Windows of images with more channels are not read directly: their elements are far apart."""
 MIN_BLOCK_K = 16
 """The shortest step of tensor cores for FP16."""
+MIN_WGMMA_ROWS = 64
 _SPLIT_TILES = ((128, 128, 64, 8, 3), (128, 64, 64, 8, 4), (64, 64, 64, 4, 4))
 _TF32_TILES = ((128, 256, 32, 8, 3), (128, 128, 32, 8, 3), (64, 128, 32, 4, 4), (64, 64, 32, 4, 4))
 _HALF_TILES = ((128, 256, 64, 8, 3), (128, 128, 64, 4, 4), (64, 128, 64, 4, 4), (64, 64, 64, 4, 4))
@@ -24,6 +25,19 @@ _PACKED_TILES = (
     (128, 128, 64, 8, 3), (128, 256, 64, 8, 3), (128, 128, 32, 4, 4), (64, 256, 32, 4, 4), (64, 128, 64, 4, 4),
     (64, 256, 64, 8, 3), (64, 128, 32, 4, 4), (64, 128, 16, 4, 4), (32, 256, 32, 4, 4), (32, 128, 16, 4, 4),
 )  # fmt: skip
+
+
+_PHASE_TILES = (
+    (64, 128, 32, 4, 4), (64, 256, 64, 8, 3), (64, 128, 64, 4, 3), (128, 128, 64, 8, 3), (128, 128, 32, 8, 3),
+    (64, 256, 16, 8, 3), (64, 128, 16, 4, 4), (32, 256, 32, 4, 3), (32, 256, 16, 4, 3), (32, 128, 16, 4, 4),
+)  # fmt: skip
+"""For several phases side by side: with more than 64 sums a thread, which are interleaved before the epilogue, its
+registers do not hold them."""
+_LOW_TILES = ((16, 256, 32, 4, 3), (16, 256, 16, 4, 4), (16, 128, 16, 4, 4))
+MAX_FP32_WINDOWS = 8192
+"""Elements of images in a step of FP32: the two terms of more do not fit the registers next to several sums."""
+MAX_LOW_ROWS, MAX_LOW_PHASE_ROWS = 8, 16
+"""Convolutions with more rows in a group have tiles of at least 32 rows."""
 
 
 class ContractionConfig(Record, frozen=True, kw_only=True):
@@ -50,19 +64,24 @@ def generate_contraction_configs(region: ContractionRegion, target: Target | Non
 def _pipeline_bytes(region: ContractionRegion, config: ContractionConfig) -> int:
     """The least shared memory that the tiles of both operands take while a pipeline loads them."""
     one = region.contraction
-    element_bytes = DTYPE_BYTES[one.left.dtype]
-    if config.operands == PACKED and one.tf32:  # as scaled FP16; two terms of FP16 are as large as FP32
-        element_bytes = DTYPE_BYTES["float16"]
-    return (config.num_stages - 1) * (config.BLOCK_M + config.BLOCK_N) * config.BLOCK_K * element_bytes
+    element_bytes, tiles, columns = DTYPE_BYTES[one.left.dtype], 1, config.BLOCK_N
+    if config.operands == PACKED and isinstance(one.right, Windows):
+        phases = one.right.phase_taps[-1]
+        tiles, columns = max(map(phases.count, phases)), columns // power_of_two(len(phases))
+        if one.tf32:  # as scaled FP16; two terms of FP16 are as large as FP32
+            element_bytes = DTYPE_BYTES["float16"]
+    return (config.num_stages - 1) * tiles * (config.BLOCK_M + columns) * config.BLOCK_K * element_bytes
 
 
 def _contraction_configs(region: ContractionRegion) -> list[ContractionConfig]:
     one = region.contraction
     if isinstance(one.right, Windows):
         layout = PackedLayout(windows=one.right, scaled=one.tf32)
-        run = layout.run
-        dividing = _within_depth([tile for tile in _PACKED_TILES if run % tile[2] == 0], layout.depth)
+        dividing = [tile for tile in _packed_tiles(one.m, layout) if not any(run % tile[2] for run in layout.runs)]
+        dividing = _within_depth(dividing, layout.depth)
         rows = _useful_rows(one.m, {tile[0] for tile in dividing})
+        if one.right.phases[-1] > 1 and one.m % MIN_WGMMA_ROWS == 0:  # two tiles hide each other's stores
+            rows.add(MIN_WGMMA_ROWS)
         packed = [tile for tile in dividing if tile[0] in rows]
         configs = _fitting(packed, one.m, one.n, PACKED)
         if one.right.channels <= MAX_DIRECT_CHANNELS and _is_plain(region):
@@ -72,6 +91,14 @@ def _contraction_configs(region: ContractionRegion) -> list[ContractionConfig]:
     if one.left.dtype == "float32":
         tiles, operands = (_TF32_TILES, DIRECT) if one.tf32 else (_SPLIT_TILES, SPLIT)
     return _fitting(_within_depth(tiles, one.k), one.m, one.n, operands)
+
+
+def _packed_tiles(m: int, layout: PackedLayout) -> Sequence[tuple[int, ...]]:
+    """The tiles for packed operands with m rows in a group."""
+    if layout.windows.phases[-1] == 1:
+        return _PACKED_TILES if m > MAX_LOW_ROWS else _LOW_TILES
+    tiles = _PHASE_TILES if m > MAX_LOW_PHASE_ROWS else _LOW_TILES
+    return tiles if layout.dtype != "float32" else [tile for tile in tiles if tile[1] * tile[2] <= MAX_FP32_WINDOWS]
 
 
 def _within_depth(tiles: Sequence[tuple[int, ...]], k: int) -> list[tuple[int, ...]]:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from kernelwright.compiler.regions.axes import Unsupported
-from kernelwright.compiler.regions.contraction import AxisIndex, ContractionRegion
+from kernelwright.compiler.regions.contraction import AxisIndex, ContractionRegion, Windows
 from kernelwright.compiler.regions.region import HALF_DTYPES, Load, Reduction, Scan, Step, Store
 from kernelwright.compiler.triton.contraction_tiles import Masks
 from kernelwright.compiler.triton.op_templates import TRITON_TYPES, full, step_expr
-from kernelwright.compiler.triton.operand_packing import INT32_ELEMENTS
+from kernelwright.compiler.triton.operand_packing import INT32_ELEMENTS, group_start
 
 SCALAR, ROWS, COLUMNS, TILE = "scalar", "rows", "columns", "tile"
 """What an index or a load depends on, which is the shape of its Triton value."""
@@ -37,7 +37,9 @@ class _Epilogue:
         lines = [f"{axis} = {expr}" for axis, (expr, _) in self.axes.items()]
         if self.one.bias:
             buffer, dtype = self.one.bias
-            offsets, shape = ("offs_m", ROWS) if self.one.bias_along == "m" else ("columns", COLUMNS)
+            offsets, shape = (
+                (f"{self._group_start}offs_m", ROWS) if self.one.bias_along == "m" else ("columns", COLUMNS)
+            )
             lines.append(f"acc += {self._load(f'{buffer}_ptr + {offsets}', shape, dtype)}")
         for load in self.region.epilogue.loads:
             self.dtypes[load.value] = _register_dtype(load.dtype)
@@ -55,6 +57,11 @@ class _Epilogue:
             pointers = address if shape == TILE else f"tl.broadcast_to(({address}){EXPANSION[shape]}, acc.shape)"
             lines.append(f"tl.store({pointers}, tl.broadcast_to({store.value}, acc.shape){options})")
         return lines
+
+    @property
+    def _group_start(self) -> str:
+        """The first row of a group as a term of an offset."""
+        return group_start(self.one.right, self.one.m) if isinstance(self.one.right, Windows) else ""
 
     def _load(self, address: str, shape: str, dtype: str) -> str:
         """A load as a value that broadcasts to the tile: vectors are loaded once and expanded."""

@@ -12,7 +12,10 @@ from kernelwright.compiler.triton.operand_packing import (
     INT32_ELEMENTS,
     PackedFilters,
     PackedImages,
+    PackedLayout,
     SplitMatrix,
+    group_start,
+    image_start,
     select,
     weight_expr,
 )
@@ -21,12 +24,12 @@ PROMOTED_STEPS = 4
 """Steps of BLOCK_K after which the main product of split operands is added to its FP32 sum."""
 
 
-def _steps(k: int, block_k: int, num_stages: int) -> list[str]:
+def _steps(k: int | str, block_k: int, num_stages: int) -> list[str]:
     """The head of a loop over k in steps of `block_k`.
 
     A number of steps that the assembler knows is unrolled, in up to 5 s for a kernel, instead of 0.04 s.
     """
-    if k <= block_k:
+    if str(k).isdigit() and int(k) <= block_k:
         return [f"for k in tl.range(0, {k}, {block_k}, num_stages={num_stages}):"]
     return [
         f"end = {k} + tl.program_id(1)  # which is 0; a loop of unknown length is not unrolled",
@@ -77,67 +80,137 @@ def emit_packed_loop(
 ) -> list[str]:
     """The product of packed filters and images, run by run.
 
-    The address of a step is a scalar plus offsets that do not change. Triton knows that differences of multiples of 8
-    are multiples of 8, but not remainders: with those it would load element by element, without pipelining.
+    The phases of the last dimension have sums of their own, which become adjacent columns; those with the same number
+    of taps share a loop. The address of a step is a scalar plus offsets that do not change. Triton knows that
+    differences of multiples of 8 are multiples of 8, but not remainders: with those it would load element by element,
+    without pipelining.
     """
-    layout = filters.layout
-    one, phase = layout.windows, f"phase * {filters.padded_rows} + " if tile.num_phases > 1 else ""
-    origin, origin_terms = [], []
+    layout, one = filters.layout, filters.layout.windows
+    origin, origin_terms, last = [], [], len(one.taps) - 1
     for dim, stride in enumerate(images.pixel_strides):
-        inner = prod(one.grid[dim + 1 :])
-        start = select(f"phase_{dim}", [at + one.margins[dim][0] for at in one.start[dim]])
-        pixel = f"offs_n // {inner} % {one.grid[dim]}"  # columns beyond the last one read other pixels
-        origin.append(f"origin_{dim} = ({pixel}) * {one.step[dim]} + {start}")
+        pixel = f"offs_q // {prod(one.grid[dim + 1 :])} % {one.grid[dim]}"  # columns beyond the last read other pixels
+        start = "" if dim == last else f" + {_padded_start(one, dim)}"
+        origin.append(f"origin_{dim} = ({pixel}) * {one.step[dim]}{start}")
         origin_terms.append(f"origin_{dim} * {stride}")
     image = f" + batch.to(tl.int64) * {prod(images.size) * layout.channels}" if tile.contraction.batch > 1 else ""
-    masks = [] if layout.scaled else _packed_masks(filters)
-    right_mask = f", mask={' & '.join(masks)}, other=0.0" if masks else ""
-    precision = ', input_precision="tf32x3"' if layout.dtype == "float32" else ""
+    pixels = tile.BLOCK_N // tile.lanes
+    zeros = f"tl.zeros(({tile.BLOCK_M}, {pixels}), tl.float32)"
+    sums = [f"acc_{phase}" for phase in range(one.phases[last])] if tile.lanes > 1 else ["acc"]
+    by_taps: dict[int, list[int]] = {}
+    for phase, taps in enumerate(one.phase_taps[last]):
+        by_taps.setdefault(taps, []).append(phase)
     return [
+        f"offs_q = tile_n * {pixels} + tl.arange(0, {pixels})",
         *origin,
+        *layout.count_taps(),
         f"offs_k = tl.arange(0, {block_k})",
-        f"left_offsets = ({phase}offs_m)[:, None] * {layout.depth} + offs_k[None, :]",
+        f"left_offsets = offs_m[:, None] * {layout.depth} + offs_k[None, :]",
         f"right_offsets = (({' + '.join(origin_terms)}) * {layout.channels})[None, :] + offs_k[:, None]",
         f"image_ptr = {images.prefix}_packed_ptr{image}",
-        f"acc = tl.zeros(({tile.BLOCK_M}, {tile.BLOCK_N}), tl.float32)",
-        *_steps(layout.depth, block_k, num_stages),
-        *indented(
-            [
-                f"run = k // {layout.run}",
-                f"in_run = k - run * {layout.run}",
-                f"left = tl.load({filters.prefix}_packed_ptr + k + left_offsets)",
-                f"right = tl.load(image_ptr + ({_shift(images)}) + right_offsets{right_mask})",
-                f"acc = tl.dot(left, right, acc{precision})",
-            ]
+        *(f"{name} = {zeros}" for name in sums),
+        *(
+            line
+            for taps, phases in by_taps.items()
+            if taps
+            for line in _phases_loop(phases, sums, block_k, num_stages, filters, images)
         ),
+        *([f"acc = {_interleaved(sums, tile.lanes, zeros)}"] if tile.lanes > 1 else []),
         *(_packed_scales(tile, filters, images) if layout.scaled else []),
     ]
 
 
-def _shift(images: PackedImages) -> str:
+def _phases_loop(
+    phases: Sequence[int],
+    sums: Sequence[str],
+    block_k: int,
+    num_stages: int,
+    filters: PackedFilters,
+    images: PackedImages,
+) -> list[str]:
+    """The loop that adds up phases of the last dimension that have the same number of taps."""
+    layout, one = filters.layout, filters.layout.windows
+    last, run, padding = len(one.taps) - 1, layout.runs[phases[0]], layout.paddings[phases[0]]
+    positions = layout.run_positions(one.phase_taps[last][phases[0]])
+    precision = ', input_precision="tf32x3"' if layout.dtype == "float32" else ""
+    mask = f", mask=(in_run + offs_k < {run - padding})[:, None], other=0.0" if padding and not layout.scaled else ""
+    setup, steps = [], []
+    for phase in phases:
+        end = f"_{phase}" if len(sums) > 1 else ""
+        setup.append(f"filters{end}_ptr = {filters.prefix}_packed_ptr{_filter_start(filters, phase)}")
+        start = (one.start[last][phase] + one.margins[last][0]) * images.pixel_strides[last] * layout.channels
+        steps += [
+            f"left{end} = tl.load(filters{end}_ptr + k + left_offsets)",
+            f"right{end} = tl.load(image_ptr + (shift + {start}) + right_offsets{mask})",
+            f"acc{end} = tl.dot(left{end}, right{end}, acc{end}{precision})",
+        ]
+    return [
+        *setup,
+        *_steps(_phase_depth(layout, phases[0]), block_k, num_stages),
+        *indented(
+            [
+                f"run = k // {run}",
+                f"in_run = k - run * {run}",
+                f"shift = {_shift(images, positions)}",
+                *steps,
+            ]
+        ),
+    ]
+
+
+def _padded_start(one: Windows, dim: int) -> str:
+    """Where the windows of a phase start in a padded image; without taps they stay at its start."""
+    starts = [
+        at + one.margins[dim][0] if taps else 0 for at, taps in zip(one.start[dim], one.phase_taps[dim], strict=True)
+    ]
+    return select(f"phase_{dim}", starts)
+
+
+def _phase_depth(layout: PackedLayout, last_phase: int) -> str:
+    """The elements along k of a phase."""
+    one, terms, size = layout.windows, list[str](), layout.runs[last_phase]
+    for dim in layout.run_dims:
+        if dim == len(one.taps) - 1:
+            size *= one.phase_taps[dim][last_phase]
+        elif dim not in one.uneven_dims:
+            size *= one.taps[dim]
+        else:
+            terms.append(f"({select(f'phase_{dim}', one.phase_taps[dim])})")
+    return " * ".join([*terms, str(size)])
+
+
+def _filter_start(filters: PackedFilters, last_phase: int) -> str:
+    """The offset of the filters of a phase and group, as a term."""
+    one, terms = filters.layout.windows, list[str]()
+    rows = one.groups * filters.padded_rows
+    if prod(one.phases[:-1]) > 1:
+        terms.append(f"phase * {one.phases[-1] * rows * filters.layout.depth}")
+    if last_phase:
+        terms.append(str(last_phase * rows * filters.layout.depth))
+    if one.groups > 1:
+        terms.append(f"batch % {one.groups} * {filters.padded_rows * filters.layout.depth}")
+    return "".join(f" + {term}" for term in terms)
+
+
+def _interleaved(sums: Sequence[str], lanes: int, zeros: str) -> str:
+    """Sums whose columns alternate; lanes beyond the last sum are zeros."""
+    if lanes == 1:
+        return sums[0] if sums else zeros
+    halves = [_interleaved(sums[half::2], lanes // 2, zeros) for half in range(2)]
+    return f"tl.interleave({halves[0]}, {halves[1]})"
+
+
+def _shift(images: PackedImages, positions: dict[int, str]) -> str:
     """The offset of a step in its windows."""
     layout, terms = images.layout, ["in_run"]
-    for dim, index in layout.run_positions().items():
+    for dim, index in positions.items():
         terms.append(f"{index} * {layout.windows.dilation[dim] * images.pixel_strides[dim] * layout.channels}")
     return " + ".join(reversed(terms))
 
 
-def _packed_masks(filters: PackedFilters) -> list[str]:
-    """Masks of elements whose weights are 0 in place of none: an infinity there would become NaN."""
-    layout, one, masks = filters.layout, filters.layout.windows, list[str]()
-    if layout.padding:
-        masks.append(f"(in_run + offs_k < {layout.run - layout.padding})[:, None]")
-    positions = layout.run_positions()
-    for dim in filters.filters.incomplete_dims(one.taps):
-        position = positions.get(dim, f"((in_run + offs_k) // {layout.channels})[:, None]")
-        weight = weight_expr(filters.filters, dim, f"phase_{dim}", position)
-        masks.append(f"({weight} < {filters.filters.kernel_size[dim]})")
-    return masks
-
-
 def _packed_scales(tile: Tile, filters: PackedFilters, images: PackedImages) -> list[str]:
+    group = group_start(filters.layout.windows, filters.padded_rows)
     return [
-        f"left_scale = tl.load({filters.prefix}_scale_ptr + offs_m)[:, None]",
+        f"left_scale = tl.load({filters.prefix}_scale_ptr + {group}offs_m)[:, None]",
         f"right_scale = tl.load({images.prefix}_scale_ptr + {'batch' if tile.contraction.batch > 1 else '0'})",
         "acc = acc * left_scale * right_scale",
     ]
@@ -194,7 +267,7 @@ def _convolution_operands(
 ) -> tuple[list[str], list[str], str, str]:
     """Lines before and in the loop, and the loads of a tile of filters and windows, whose columns are (channel, tap).
 
-    Elements whose weight is 0 in place of none are masked in both: an infinity there would become NaN.
+    Elements without a weight are masked in both: an infinity there would become NaN.
     """
     one, dims, taps = tile.contraction, range(len(windows.taps)), prod(windows.taps)
     setup, inside, weights = _window_starts(windows), [f"tap = offs_k % {taps}"], list[str]()
@@ -212,7 +285,9 @@ def _convolution_operands(
             inside.append(f"at_{dim} = start_{dim}[None, :] + tap_{dim}[:, None]")
             inside.append(f"in_image_{dim} = (at_{dim} >= 0) & (at_{dim} < {windows.image_size[dim]})")
             at_masks.append(f"in_image_{dim}")
-    is_tap += [f"(weight_{dim} < {filters.kernel_size[dim]})" for dim in filters.incomplete_dims(windows.taps)]
+    for dim in windows.uneven_dims:
+        setup.append(f"taps_{dim} = {select(f'phase_{dim}', windows.phase_taps[dim])}")
+        is_tap.append(f"(position_{dim} < taps_{dim})")
     if is_tap:
         inside.append(f"is_tap = {' & '.join(is_tap)}")
     shift = " + ".join(f"tap_{dim} * {windows.image_strides[dim]}" for dim in dims)
@@ -222,10 +297,12 @@ def _convolution_operands(
         f"shift = channel * {windows.channel_stride} + {shift}",
     ]
     left = [f"{filters.buffer}_ptr", *[str(filters.offset)] * bool(filters.offset)]
+    left += [f"batch % {windows.groups} * {filters.group_stride}"] * (windows.groups > 1)
     left += [f"offs_m[:, None] * {filters.row_stride}", "filter_shift[None, :]"]
     left_masks = [f"(offs_m < {one.m})[:, None]"] * bool(one.m % tile.BLOCK_M) + ["is_tap[None, :]"] * bool(is_tap)
     right = [f"{windows.buffer}_ptr", *[str(windows.offset)] * bool(windows.offset)]
-    right += [f"batch.to(tl.int64) * {windows.batch_stride}"] * (one.batch > 1)
+    if one.batch > 1:
+        right.append(image_start(windows, "batch"))
     right += ["origin[None, :]", "shift[:, None]"]
     right_masks = [*at_masks, *["in_grid[None, :]"] * bool(tile.num_columns % tile.BLOCK_N)]
     right_masks += ["is_tap[:, None]"] * bool(is_tap)

@@ -26,12 +26,15 @@ from kernelwright.compiler.triton.operand_packing import (
     PackedImages,
     PackedLayout,
     SplitMatrix,
+    group_start,
     round_up,
 )
 from kernelwright.compiler.triton.source_lines import remove_dead_lines
 from kernelwright.compiler.triton.triton_source import TritonSource
 
 EXACT_TILE, EXACT_BLOCK_K = 64, 32
+EXACT_PROGRAMS, SCALES_BLOCK = 264, 1024
+"""Programs that look at the scales of a convolution, 2 for each multiprocessor of an H100, and the scales of a step."""
 
 
 def print_contraction(region: ContractionRegion, config: ContractionConfig) -> TritonSource:
@@ -46,7 +49,9 @@ def print_contraction(region: ContractionRegion, config: ContractionConfig) -> T
 class _Printer:
     def __init__(self, region: ContractionRegion, config: ContractionConfig) -> None:
         self.region, self.config, self.one = region, config, region.contraction
-        self.tile = Tile(contraction=self.one, BLOCK_M=config.BLOCK_M, BLOCK_N=config.BLOCK_N)
+        self.tile = Tile(
+            contraction=self.one, BLOCK_M=config.BLOCK_M, BLOCK_N=config.BLOCK_N, joins_phases=config.operands == PACKED
+        )
         prepare = {SPLIT: self._split_operands, PACKED: self._packed_operands, DIRECT: tuple}
         self.operands: tuple[SplitMatrix | PackedFilters | PackedImages, ...] = prepare[config.operands]()
         self.scratch = {name: size for operand in self.operands for name, size in operand.buffers.items()}
@@ -93,7 +98,7 @@ class _Printer:
         if not isinstance(one.left, Filters) or windows is None:
             raise Unsupported("packed matrices")
         layout = PackedLayout(windows=windows, scaled=one.tf32)
-        if layout.run % self.config.BLOCK_K:
+        if any(run % self.config.BLOCK_K for run in layout.runs):
             raise Unsupported("runs that are not a multiple of the step")
         padded_rows = round_up(one.m, self.config.BLOCK_M)
         prefix = self._prefix("left")
@@ -118,21 +123,50 @@ class _Printer:
         return emit_direct_loop(self.tile, *steps)
 
     def _exact_kernel(self) -> Kernel:
-        """The rows and columns that the scaled operands cannot hold, in FP32."""
+        """The rows and columns that the scaled operands cannot hold, in FP32.
+
+        A convolution has few scales, one for each filter and image: a few programs look at all of them and end. With a
+        program for each tile, 32 images of 513 x 513 pixels are 132,000 programs of 255 registers that find nothing.
+        In the last round, programs without a tile compute the last one again.
+        """
         tile = Tile(contraction=self.one, BLOCK_M=EXACT_TILE, BLOCK_N=EXACT_TILE)
-        body = [
-            *tile.position(),
+        num_programs, num_warps = tile.num_programs, 4
+        match self.operands:
+            case (PackedFilters() as filters, PackedImages() as images):
+                num_programs, num_warps = min(num_programs, EXACT_PROGRAMS), 8
+                body = [
+                    *self._find_lost_scales(filters, images),
+                    f"for first in tl.range(0, tl.max(lost, axis=0) * {tile.num_programs}, {num_programs}):",
+                    f"    program = tl.minimum(first + tl.program_id(0), {tile.num_programs - 1})",
+                    *indented([*tile.position("program"), *self._compute_lost(tile)]),
+                ]
+            case _:
+                body = [*tile.position(), *self._compute_lost(tile)]
+        doc = "Computes in FP32 what scaled FP16 operands could not hold, marked by a scale that is NaN"
+        return self._build(f"{self.region.name}_exact_kernel", doc, body, num_programs, num_warps)
+
+    def _find_lost_scales(self, filters: PackedFilters, images: PackedImages) -> list[str]:
+        """Whether any scale is NaN, as a vector; those of padding rows are not set."""
+        lines = [f"lost = tl.zeros(({SCALES_BLOCK},), tl.int32)"]
+        padding = f" & (at % {filters.padded_rows} < {filters.rows})" if filters.padded_rows > filters.rows else ""
+        for prefix, end in ((filters.prefix, padding), (images.prefix, "")):
+            size = self.scratch[f"{prefix}_scale"][0]
+            lines += [
+                f"for k in range(0, {size}, {SCALES_BLOCK}):",
+                f"    at = k + tl.arange(0, {SCALES_BLOCK})",
+                f"    scale = tl.load({prefix}_scale_ptr + at, mask=(at < {size}){end}, other=1.0)",
+                "    lost |= (scale != scale).to(tl.int32)",
+            ]
+        return lines
+
+    def _compute_lost(self, tile: Tile) -> list[str]:
+        """The elements of a tile that are in a row or column whose scale is NaN."""
+        exact = emit_direct_loop(tile, EXACT_BLOCK_K, 1, exact=True)
+        return [
             *self._load_lost(),
             "if tl.max(tl.max(is_lost.to(tl.int32), axis=1), axis=0) == 1:",
-            *indented(
-                [
-                    *emit_direct_loop(tile, EXACT_BLOCK_K, 1, exact=True),
-                    *emit_epilogue(self.region, tile.masks(), "is_lost"),
-                ]
-            ),
+            *indented([*exact, *emit_epilogue(self.region, tile.masks(), "is_lost")]),
         ]
-        doc = "Computes in FP32 what scaled FP16 operands could not hold, marked by a scale that is NaN"
-        return self._build(f"{self.region.name}_exact_kernel", doc, body, tile.num_programs, 4)
 
     def _load_lost(self) -> list[str]:
         """Whether each element of a tile is in a row or column whose scale is NaN."""
@@ -141,6 +175,8 @@ class _Printer:
             f"batch * {side.padded_rows} + " if isinstance(side, SplitMatrix) and side.batch > 1 else ""
             for side in (left, right)
         )
+        if isinstance(left, PackedFilters):
+            left_rows = group_start(left.layout.windows, left.padded_rows)
         right_at = f"{right_rows}offs_n, mask=offs_n < {one.n}, other=1.0"
         if isinstance(right, PackedImages):
             right_at = f"offs_n * 0{' + batch' if one.batch > 1 else ''}"

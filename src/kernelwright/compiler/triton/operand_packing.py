@@ -15,6 +15,7 @@ from math import prod
 from kernelwright.compiler.regions.contraction import Filters, Matrix, Windows
 from kernelwright.compiler.triton.kernel import Kernel, indented, print_kernel
 from kernelwright.compiler.triton.op_templates import TRITON_TYPES
+from kernelwright.compiler.triton.source_lines import remove_dead_lines
 from kernelwright.core.record import Record
 
 INT32_ELEMENTS = 2**31 - 1
@@ -141,44 +142,72 @@ class PackedLayout(Record, frozen=True, kw_only=True):
         return round_up(self.windows.channels, 4 if self.windows.channels <= 4 else 8)
 
     @property
-    def run_taps(self) -> int:
-        """Taps of the last dimension in a run."""
-        return self.windows.taps[-1] if self.windows.dilation[-1] == 1 else 1
+    def run_taps(self) -> tuple[int, ...]:
+        """Taps in a run, by phase of the last dimension."""
+        taps = self.windows.phase_taps[-1]
+        return taps if self.windows.dilation[-1] == 1 else tuple(min(count, 1) for count in taps)
 
     @property
-    def run(self) -> int:
-        """Elements of a run, with padding; the weights there are 0. Steps along k are short only if longer ones need
-        much padding."""
-        used = self.run_taps * self.channels
-        run = round_up(used, 2 * MIN_BLOCK_K)
-        return run if run - used <= MAX_PADDING_SHARE * used else round_up(used, MIN_BLOCK_K)
+    def runs(self) -> tuple[int, ...]:
+        """Elements of a run with padding, whose weights are 0, by phase of the last dimension; 0 without taps."""
+        return tuple(_run_length(count * self.channels) for count in self.run_taps)
 
     @property
-    def padding(self) -> int:
-        """Elements at the end of a run that belong to other pixels."""
-        return self.run - self.run_taps * self.channels
-
-    @property
-    def num_runs(self) -> int:
-        """Runs along k."""
-        return prod(self.windows.taps) // self.run_taps
+    def paddings(self) -> tuple[int, ...]:
+        """Elements at the end of a run that belong to other pixels, by phase of the last dimension."""
+        return tuple(run - taps * self.channels for run, taps in zip(self.runs, self.run_taps, strict=True))
 
     @property
     def depth(self) -> int:
-        """Elements along k."""
-        return self.num_runs * self.run
+        """The most elements along k of a phase."""
+        last_taps = self.windows.phase_taps[-1]
+        counts = zip(self.runs, self.run_taps, last_taps, strict=True)
+        return prod(self.windows.taps[:-1]) * max(run * (count // max(taps, 1)) for run, taps, count in counts)
 
-    def run_positions(self) -> dict[int, str]:
-        """By dimension whose taps are in different runs, the expression of the tap of a `run`."""
-        taps, inner, positions = self.windows.taps, 1, dict[int, str]()
-        for dim in reversed(range(len(taps) - (self.run_taps == taps[-1]))):
-            positions[dim] = f"(run // {inner} % {taps[dim]})"
-            inner *= taps[dim]
+    @property
+    def run_dims(self) -> tuple[int, ...]:
+        """The dimensions whose taps are in different runs, the last one first."""
+        dims = range(len(self.windows.taps) - (self.run_taps == self.windows.phase_taps[-1]))
+        return tuple(reversed(dims))
+
+    def count_taps(self) -> list[str]:
+        """Lines that find the taps of a phase in each dimension of the runs; 1 in place of none, as divisor."""
+        return [
+            f"taps_{dim} = {select(f'phase_{dim}', [max(one, 1) for one in self.windows.phase_taps[dim]])}"
+            for dim in self.run_dims
+            if dim in self.windows.uneven_dims
+        ]
+
+    def run_positions(self, last_taps: int = 0) -> dict[int, str]:
+        """By dimension whose taps are in different runs, the expression of the tap of a `run`.
+
+        Args:
+            last_taps: those of the phase of the last dimension, where it is known as the kernel is generated.
+        """
+        inner, positions = list[str](), dict[int, str]()
+        for dim in self.run_dims:
+            taps = f"taps_{dim}" if dim in self.windows.uneven_dims else str(self.windows.taps[dim])
+            if last_taps and dim == len(self.windows.taps) - 1:
+                taps = str(last_taps)
+            positions[dim] = f"(run // ({' * '.join(inner)}) % {taps})" if inner else f"(run % {taps})"
+            inner.append(taps)
         return positions
 
 
+def _run_length(used: int) -> int:
+    """Steps along k are short only if longer ones need much padding."""
+    run = round_up(used, 2 * MIN_BLOCK_K)
+    return run if run - used <= MAX_PADDING_SHARE * used else round_up(used, MIN_BLOCK_K)
+
+
 class PackedFilters(Record, frozen=True, kw_only=True):
-    """Filters packed as `PREFIX_packed`, [phase, padded_rows, depth], and their scales, `PREFIX_scale`."""
+    """Filters packed as `PREFIX_packed`, [phase, group, padded_rows, depth], and their scales, `PREFIX_scale`.
+
+    A phase with fewer taps leaves the end of its rows unused.
+
+    Attributes:
+        rows: of one group.
+    """
 
     prefix: str
     filters: Filters
@@ -189,9 +218,10 @@ class PackedFilters(Record, frozen=True, kw_only=True):
     @property
     def buffers(self) -> dict[str, tuple[int, str]]:
         """Number of elements and dtype of each buffer."""
-        size = prod(self.layout.windows.phases) * self.padded_rows * self.layout.depth
+        rows = self.layout.windows.groups * self.padded_rows
+        size = prod(self.layout.windows.phases) * rows * self.layout.depth
         packed = {f"{self.prefix}_packed": (size, self.layout.dtype)}
-        return {**packed, f"{self.prefix}_scale": (self.padded_rows, "float32")} if self.layout.scaled else packed
+        return {**packed, f"{self.prefix}_scale": (rows, "float32")} if self.layout.scaled else packed
 
     def kernels(self, region: str) -> list[Kernel]:
         """The kernel that packs them, one program for each filter and phase."""
@@ -199,7 +229,11 @@ class PackedFilters(Record, frozen=True, kw_only=True):
         size, block = windows.channels * prod(one.kernel_size), 1024
         offset = f"{one.offset} + " if one.offset else ""
         body = [f"row, phase = tl.program_id(0) % {self.rows}, tl.program_id(0) // {self.rows}"]
-        body += [f"start = {offset}row * {one.row_stride}"]
+        group, padded = "", "row"
+        if windows.groups > 1:
+            body.append(f"group, phase = phase % {windows.groups}, phase // {windows.groups}")
+            group, padded = f"group * {one.group_stride} + ", f"group * {self.padded_rows} + row"
+        body += [f"start = {offset}{group}row * {one.row_stride}", f"padded_row = {padded}"]
         if layout.scaled:
             taps = prod(one.kernel_size)
             body += [
@@ -215,43 +249,50 @@ class PackedFilters(Record, frozen=True, kw_only=True):
                 ),
                 "largest = tl.max(largest, axis=0)",
                 *SCALING,
-                f"tl.store({self.prefix}_scale_ptr + row, inverse)",
+                f"tl.store({self.prefix}_scale_ptr + padded_row, inverse)",
             ]
+        for dim, count in enumerate(windows.phases):
+            body.append(f"phase_{dim} = phase // {prod(windows.phases[dim + 1 :])} % {count}")
+        body += layout.count_taps()
         body += [f"for k in range(0, {layout.depth}, {block}):", *indented(self._copy_lines(block))]
         tensors = [one.buffer, *self.buffers]
         doc = f"Copies {self.rows:,} filters with their {windows.channels:,} channels last"
         name = f"{region}_pack_{self.prefix}_kernel"
-        programs = self.rows * prod(windows.phases)
+        programs = self.rows * windows.groups * prod(windows.phases)
+        body = remove_dead_lines(body)
         return [Kernel(name, print_kernel(name, tensors, doc, body), tensors, programs, 4)]
 
     def _copy_lines(self, block: int) -> list[str]:
         """The copy of `block` packed elements of a row."""
         one, layout, windows = self.filters, self.layout, self.layout.windows
+        last_phase = f"phase_{len(windows.taps) - 1}"
+        run = select(last_phase, [max(size, MIN_BLOCK_K) for size in layout.runs])
         lines = [
             f"at = k + tl.arange(0, {block})",
-            f"in_run, run = at % {layout.run}, at // {layout.run}",
+            f"run_size = {run}",
+            "in_run, run = at % run_size, at // run_size",
             f"channel, run_tap = in_run % {layout.channels}, in_run // {layout.channels}",
-            f"mask = (at < {layout.depth}) & (channel < {windows.channels}) & (run_tap < {layout.run_taps})",
+            f"run_taps = {select(last_phase, layout.run_taps)}",
+            f"mask = (at < {layout.depth}) & (channel < {windows.channels}) & (run_tap < run_taps)",
         ]
         terms, positions = [], layout.run_positions()
-        for dim, size in enumerate(one.kernel_size):
-            phase = f"phase // {prod(windows.phases[dim + 1 :])} % {windows.phases[dim]}"
-            lines.append(f"weight_{dim} = {weight_expr(one, dim, phase, positions.get(dim, 'run_tap'))}")
+        for dim in range(len(one.kernel_size)):
+            lines.append(f"weight_{dim} = {weight_expr(one, dim, f'phase_{dim}', positions.get(dim, 'run_tap'))}")
             terms.append(f"weight_{dim} * {prod(one.kernel_size[dim + 1 :])}")
-            if dim in one.incomplete_dims(windows.taps):
-                lines.append(f"mask &= weight_{dim} < {size}")
         packed = "(x * scale).to(tl.float16)" if layout.scaled else "x"
         return [
             *lines,
             f"offsets = start + channel * {one.channel_stride} + {' + '.join(terms)}",
             f"x = tl.load({one.buffer}_ptr + offsets, mask=mask, other=0.0)",
-            f"padded = (phase * {self.padded_rows} + row) * {layout.depth} + at",
+            f"padded = (phase * {windows.groups * self.padded_rows} + padded_row) * {layout.depth} + at",
             f"tl.store({self.prefix}_packed_ptr + padded, {packed}, mask=at < {layout.depth})",
         ]
 
 
 class PackedImages(Record, frozen=True, kw_only=True):
     """Images packed as `PREFIX_packed`, [image, *size, channels], and their scales, `PREFIX_scale`.
+
+    The channels of each group are an image of their own.
 
     Those that FP16 cannot hold are packed as 0: windows at the end of the image before may read into them.
     """
@@ -284,7 +325,7 @@ class PackedImages(Record, frozen=True, kw_only=True):
     @property
     def buffers(self) -> dict[str, tuple[int, str]]:
         """Number of elements and dtype of each buffer; runs at the end of the last image read beyond it."""
-        size = self.batch * prod(self.size) * self.layout.channels + self.layout.run
+        size = self.batch * prod(self.size) * self.layout.channels + max(self.layout.runs)
         packed = {f"{self.prefix}_packed": (size, self.layout.dtype)}
         scales = {
             f"{self.prefix}_scale": (self.batch, "float32"),
@@ -313,7 +354,7 @@ class PackedImages(Record, frozen=True, kw_only=True):
         offset = f"{one.offset} + " if one.offset else ""
         body = [
             f"image, chunk = tl.program_id(0) // {self._num_chunks}, tl.program_id(0) % {self._num_chunks}",
-            f"start = {offset}image.to(tl.int64) * {one.batch_stride}",
+            f"start = {offset}{image_start(one, 'image')}",
             f"largest = tl.zeros(({block},), tl.int32)",
             f"for k in range(0, {self._chunk}, {block}):",
             *indented(
@@ -351,14 +392,14 @@ class PackedImages(Record, frozen=True, kw_only=True):
                 f"if tl.program_id(0) % {tiles} == 0:",
                 f"    tl.store({self.prefix}_scale_ptr + image, inverse)",
             ]
-        if layout.padding:
-            slack = power_of_two(layout.run)
+        if any(layout.paddings):
+            slack = power_of_two(max(layout.runs))
             zeros = f"tl.zeros(({slack},), {TRITON_TYPES[layout.dtype]})"
             body += [
                 "if tl.program_id(0) == 0:",
                 f"    slack = tl.arange(0, {slack})",
                 f"    end = {self.prefix}_packed_ptr + {self.batch * pixels * channels}",
-                f"    tl.store(end + slack, {zeros}, mask=slack < {layout.run})",
+                f"    tl.store(end + slack, {zeros}, mask=slack < {max(layout.runs)})",
             ]
         terms = []
         for dim, (stride, size) in enumerate(zip(self.pixel_strides, self.size, strict=True)):
@@ -370,7 +411,7 @@ class PackedImages(Record, frozen=True, kw_only=True):
         offset = f"{one.offset} + " if one.offset else ""
         packed = "tl.where(in_range, x * scale, 0.0).to(tl.float16)" if layout.scaled else "x"
         body += [
-            f"start = {offset}image.to(tl.int64) * {one.batch_stride} + {' + '.join(terms)}",
+            f"start = {offset}{image_start(one, 'image')} + {' + '.join(terms)}",
             f"padded = (image.to(tl.int64) * {pixels} + pixel) * {channels}",
             f"for c in range(0, {channels}, {block_c}):",
             *indented(
@@ -387,6 +428,19 @@ class PackedImages(Record, frozen=True, kw_only=True):
         name, tensors = f"{region}_pack_{self.prefix}_kernel", [one.buffer, *self.buffers]
         doc = f"Copies {self.batch:,} images with their {one.channels:,} channels last and zeros around them"
         return Kernel(name, print_kernel(name, tensors, doc, body), tensors, self.batch * tiles, 4)
+
+
+def image_start(windows: Windows, image: str) -> str:
+    """The offset of an image, or of a group of its channels, by the expression of its index."""
+    if windows.groups == 1:
+        return f"{image}.to(tl.int64) * {windows.batch_stride}"
+    group = f"{image} % {windows.groups} * {windows.channels * windows.channel_stride}"
+    return f"({image} // {windows.groups}).to(tl.int64) * {windows.batch_stride} + {group}"
+
+
+def group_start(windows: Windows, rows: int) -> str:
+    """The first of the `rows` of a batch's group as a term; empty without groups."""
+    return f"batch % {windows.groups} * {rows} + " if windows.groups > 1 else ""
 
 
 def weight_expr(filters: Filters, dim: int, phase: str, position: str) -> str:
