@@ -85,16 +85,31 @@ class PoolLowering(RegionBuilder):
         """The maximum or sum of the elements of a window, in torch's order."""
         if not elements:
             raise Unsupported(f"{node.name} has windows of padding only")
+        outer, outputs, values = self._add_elements(node, pool, elements, MAX_WINDOW_STEPS)
+        result, op, dtype = values[0], "add" if pool.is_average else "max", self._dtypes[values[0]]
+        for number, value in enumerate(values[1:], 1):
+            result = self._add_step(f"{node.name}_{op}{number}", op, (result, value), dtype)
+        return result, outer, outputs
+
+    def _add_elements(
+        self, node: fx.Node, pool: Pool, elements: Sequence[tuple[int, ...]], max_steps: int
+    ) -> tuple[Dims, Dims, list[str]]:
+        """Some elements of each window.
+
+        Args:
+            elements: positions in the window.
+            max_steps: of computing the source for the windows, if this region does.
+        Returns:
+            The outer dimensions, those of the windows, and the values.
+        """
         outputs = self._axes.new_dims(tuple(dim.outputs for dim in pool.dims))
-        source = self._take_steps(pool, len(elements)) if self._computes(pool.source) else self._load_source(pool)
+        computes = self._computes(pool.source)
+        source = self._take_steps(pool, len(elements), max_steps) if computes else self._load_source(pool)
         values = [
             self._add_element(node, pool, source, outputs, positions, f"{node.name}_{number}")
             for number, positions in enumerate(elements)
         ]
-        result, op = values[0], "add" if pool.is_average else "max"
-        for number, value in enumerate(values[1:], 1):
-            result = self._add_step(f"{node.name}_{op}{number}", op, (result, value), source.dtype)
-        return result, source.outer, outputs
+        return source.outer, outputs, values
 
     def _add_element(
         self, node: fx.Node, pool: Pool, source: _Source, outputs: Dims, positions: Sequence[int], suffix: str
@@ -173,7 +188,7 @@ class PoolLowering(RegionBuilder):
         name = f"{source.name}_in"
         return _Source([(name, source, dims)], (), name, axes, dims[:-rank], compute_dtype(source))
 
-    def _take_steps(self, pool: Pool, num_taps: int) -> _Source:
+    def _take_steps(self, pool: Pool, num_taps: int, max_steps: int) -> _Source:
         """A source that this region computes elementwise; it is computed for each element of a window instead."""
         source, rank = pool.source, len(pool.dims)
         dims, value = self._dims[source], self._names[source]
@@ -187,7 +202,7 @@ class PoolLowering(RegionBuilder):
             raise Unsupported(f"{source.name} is computed from a reduction over a pooled dimension")
         varying = self._varying_entries(pooled)
         steps = self._producing_steps(value, varying)
-        self._check_cost(pool, steps, num_taps)
+        self._check_cost(pool, steps, num_taps, max_steps)
         loads = [
             (self._names[loaded], loaded, load_dims)
             for loaded, load_dims in self._loads.items()
@@ -232,13 +247,13 @@ class PoolLowering(RegionBuilder):
             stack += entry.values if entry else ()
         return [step for step in self._steps if isinstance(step, Step) and step.value in wanted]
 
-    def _check_cost(self, pool: Pool, steps: Sequence[Step], num_taps: int) -> None:
+    def _check_cost(self, pool: Pool, steps: Sequence[Step], num_taps: int, max_steps: int) -> None:
         """Check that computing the source for each window, and not once, is not more work.
 
         Raises:
             Unsupported: it is.
         """
-        if len(steps) * num_taps > MAX_WINDOW_STEPS:
+        if len(steps) * num_taps > max_steps:
             raise Unsupported(f"{len(steps)} steps for each of {num_taps} elements of a window")
         if any(dim.overlaps for dim in pool.dims) and any(step.op in SPECIAL_FUNCTIONS for step in steps):
             raise Unsupported("a special function would be computed again for each window")
