@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import product
 
 from torch import fx
 
-from kernelwright.compiler.regions.axes import Dim, Dims
+from kernelwright.compiler.capture.target_device import runs_on_cpu
+from kernelwright.compiler.regions.axes import Dim, Dims, Unsupported
 from kernelwright.compiler.regions.depthwise import Depthwise, match_depthwise
-from kernelwright.compiler.regions.nodes import compute_dtype, shape_of
+from kernelwright.compiler.regions.nodes import DEPTHWISE, compute_dtype, shape_of
 from kernelwright.compiler.regions.pool_lowering import PoolLowering
+from kernelwright.compiler.regions.region import Region
 from kernelwright.compiler.regions.window_loads import AxisWindow, WindowLoad
 
-MAX_PROLOGUE_STEPS = 64
-"""Steps that compute the elements of a window of FP32: as many take the time of writing and reading the input once."""
+MAX_PROLOGUE_STEPS = {"cuda": 64, "cpu": 32}
+"""Steps that compute the elements of a window: as many take the time of writing and reading the input once."""
+
+
+MAX_HELD_ROW = 4096
+"""Elements of a row that stay in the registers of a multiprocessor from pass to pass."""
 
 
 class DepthwiseLowering(PoolLowering):
@@ -26,9 +33,10 @@ class DepthwiseLowering(PoolLowering):
             Unsupported: the region cannot compute it.
         """
         one, dtype = match_depthwise(node), compute_dtype(node)
+        device = "cpu" if runs_on_cpu(node.meta["val"]) else "cuda"
         taps = list(product(*(dim.read_positions for dim in one.windows.dims)))
         self._require_external(one.weight)
-        outer, outputs, elements = self._add_elements(node, one.windows, taps, MAX_PROLOGUE_STEPS)
+        outer, outputs, elements = self._add_elements(node, one.windows, taps, MAX_PROLOGUE_STEPS[device])
         channel = self._output_channels(one, outer[1])
         weight_dims = (channel, *self._axes.new_dims(shape_of(one.weight)[1:]))
         total = ""
@@ -42,6 +50,15 @@ class DepthwiseLowering(PoolLowering):
             total = self._add_step(f"{node.name}_biased", "add", (total, bias), dtype)
         self._dims[node] = (outer[0], channel, *outputs)
         self._names[node] = self._add_step(node.name, "cast", (total,), dtype)
+
+    def build(self, name: str, outputs: Sequence[fx.Node], *, keep_unused: bool = False) -> Region:
+        """See `RegionBuilder.build`; a convolution is not computed again in each pass over long rows."""
+        region = super().build(name, outputs, keep_unused=keep_unused)
+        for node in filter(is_marked, self.nodes):
+            held = 0 if runs_on_cpu(node.meta["val"]) else MAX_HELD_ROW
+            if region.row_size > held and len(region.passes_that_need(node.name)) > 1:
+                raise Unsupported(f"{node.name} would be computed in several passes over a row")
+        return region
 
     def _output_channels(self, one: Depthwise, channel: Dim) -> Dim:
         """The dimension of the output channels, of which the outer part is that of the input channels."""
@@ -60,3 +77,8 @@ class DepthwiseLowering(PoolLowering):
         self._window_loads.append(WindowLoad(value, weight, dims, windows, 0))
         self._dtypes[value] = compute_dtype(weight)
         return value
+
+
+def is_marked(node: fx.Node) -> bool:
+    """Whether regions compute a node as a depthwise convolution."""
+    return DEPTHWISE in node.meta

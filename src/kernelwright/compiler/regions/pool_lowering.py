@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import product
-from math import prod
+from math import isfinite, prod
 from typing import NamedTuple
 
 import torch
@@ -46,9 +46,13 @@ class _Source(NamedTuple):
     dtype: str
 
     def reads_padding(self, pool: Pool) -> bool:
-        """Whether what is read for the padding of a pooling is what padding counts as."""
-        loaded = next((node for value, node, _ in self.loads if value == self.value), None)
-        return loaded is not None and _fill_of(loaded, pool) == _identity(pool)
+        """Whether the source, computed from what is read for the padding of a pooling, is what padding counts as."""
+        identity = _identity(pool)
+        same = {value for value, node, _ in self.loads if _fill_of(node, pool) == identity}
+        for step in self.steps:
+            if identity == 0 and _keeps_zero(step, same):
+                same.add(step.value)
+        return self.value in same
 
 
 class PoolLowering(RegionBuilder):
@@ -341,6 +345,16 @@ def _identity(pool: Pool) -> Number:
     if pool.is_average:
         return 0.0
     return float("-inf") if dtype.is_floating_point else torch.iinfo(dtype).min
+
+
+def _keeps_zero(step: Step, zeros: set[str]) -> bool:
+    """Whether a step of zeros and numbers is 0."""
+    numbers = [arg for arg in step.args if not isinstance(arg, str)]
+    if not zeros.issuperset(step.values):
+        return False
+    if step.op in ("max", "min"):
+        return all(number <= 0 if step.op == "max" else number >= 0 for number in numbers)
+    return step.op in ("relu", "abs", "neg", "cast") or (step.op == "mul" and all(map(isfinite, numbers)))
 
 
 def _fill_of(node: fx.Node, pool: Pool) -> Number:
