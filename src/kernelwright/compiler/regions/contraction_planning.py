@@ -56,6 +56,18 @@ def plan_contractions(
     return sorted(planned, key=lambda one: min(order[node] for node in one[1]))
 
 
+def is_contraction(node: fx.Node) -> bool:
+    """Whether a kernel of a contraction can compute a node on a GPU, with what is elementwise on it."""
+    match = _MATCHERS.get(op_name(node.target))
+    if node.op != "call_function" or match is None or runs_on_cpu(node.meta["val"]):
+        return False
+    try:
+        _check_worthwhile(match(node))
+    except Unsupported:
+        return False
+    return True
+
+
 def _check_worthwhile(one: Contraction) -> None:
     if min(one.m, one.n, one.k) < MIN_SIZE or one.flops < MIN_FLOPS:
         raise Unsupported("a product too small for tensor cores")

@@ -9,13 +9,14 @@ from torch import fx
 
 from kernelwright.compiler.capture.target_device import runs_on_cpu
 from kernelwright.compiler.regions.axes import Dim, Dims, Unsupported
+from kernelwright.compiler.regions.contraction_planning import is_contraction
 from kernelwright.compiler.regions.depthwise import Depthwise, match_depthwise
 from kernelwright.compiler.regions.nodes import DEPTHWISE, compute_dtype, shape_of
 from kernelwright.compiler.regions.pool_lowering import PoolLowering
 from kernelwright.compiler.regions.region import Region
 from kernelwright.compiler.regions.window_loads import AxisWindow, WindowLoad
 
-MAX_PROLOGUE_STEPS = {"cuda": 64, "cpu": 32}
+MAX_PROLOGUE_STEPS = {"cuda": 64, "cpu": 16}
 """Steps that compute the elements of a window: as many take the time of writing and reading the input once."""
 
 
@@ -36,6 +37,7 @@ class DepthwiseLowering(PoolLowering):
         device = "cpu" if runs_on_cpu(node.meta["val"]) else "cuda"
         taps = list(product(*(dim.read_positions for dim in one.windows.dims)))
         self._require_external(one.weight)
+        self._check_source(one.windows.source)
         outer, outputs, elements = self._add_elements(node, one.windows, taps, MAX_PROLOGUE_STEPS[device])
         channel = self._output_channels(one, outer[1])
         weight_dims = (channel, *self._axes.new_dims(shape_of(one.weight)[1:]))
@@ -50,6 +52,18 @@ class DepthwiseLowering(PoolLowering):
             total = self._add_step(f"{node.name}_biased", "add", (total, bias), dtype)
         self._dims[node] = (outer[0], channel, *outputs)
         self._names[node] = self._add_step(node.name, "cast", (total,), dtype)
+
+    def _check_source(self, source: fx.Node) -> None:
+        """Check that the kernel of a product or another convolution does not compute the source as its epilogue.
+
+        Raises:
+            Unsupported: it does.
+        """
+        if not self._computes(source):
+            return
+        for node in self._loads:
+            if shape_of(node) == shape_of(source) and is_contraction(node):
+                raise Unsupported(f"{source.name} is computed where {node.name} is")
 
     def build(self, name: str, outputs: Sequence[fx.Node], *, keep_unused: bool = False) -> Region:
         """See `RegionBuilder.build`; a convolution is not computed again in each pass over long rows."""
