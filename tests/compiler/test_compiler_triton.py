@@ -394,6 +394,7 @@ COMPILED = [
     ("int8_powers", 0), ("int8_divisions", 0), ("uint8_folds", LOOPED), ("int16_folds", 0), ("int8_scans", 0),
     ("half_rows", HELD["grouped_ahead"]), ("far_norm", HELD["grouped_ahead"]), ("softmax", HELD["grouped_met"]),
     ("pool_max", 0), ("pool_max_whole", 0), ("pool_mean_large", LOOPED_ROWS), ("pool_padded", 0), ("padded_bytes", 0),
+    ("depthwise_volume", 0), ("depthwise_fused", 3), ("depthwise_mean", 0), ("depthwise_half", 0),
 ]  # fmt: skip
 
 
