@@ -253,8 +253,8 @@ def _recompute_cheap_values(group_of: GroupByNode, order: dict[fx.Node, int]) ->
 
 
 def _move_after_products(group_of: GroupByNode, order: dict[fx.Node, int]) -> None:
-    """Move what follows elementwise from the stored results of a product or a depthwise convolution to where it is read,
-    such as the square of which a norm takes the mean."""
+    """Move what follows elementwise from the stored results of a product, or of a depthwise convolution, to where it is
+    read, such as the square of which a norm takes the mean."""
     for node in sorted(group_of, key=order.__getitem__, reverse=True):
         group = group_of[node]
         if not (group.has_row_product or group.has_depthwise) or not _is_simple(node):
