@@ -51,12 +51,14 @@ OTHERS = {
     "one channel": nn.Sequential(nn.Conv2d(4, 1, 1), nn.Conv2d(1, 8, 3)),
     "transposed": nn.ConvTranspose2d(4, 4, 3, groups=4),
     "many taps": nn.Conv2d(4, 4, 9, groups=4),
+    "a volume with the channels last": nn.Conv3d(4, 4, 3, groups=4),
 }
+INPUTS = {"a volume with the channels last": normal(1, 4, 5, 6, 7).to(memory_format=torch.channels_last_3d)}
 
 
 @pytest.mark.parametrize("why", OTHERS)
 def test_torch_keeps(why):
-    captured = captured_with(randomized(OTHERS[why]), [X], DEPTHWISE_CONVOLUTIONS)
+    captured = captured_with(randomized(OTHERS[why]), [INPUTS.get(why, X)], DEPTHWISE_CONVOLUTIONS)
     assert count(captured, DEPTHWISE_CONVOLUTIONS) == 0
     assert not any(DEPTHWISE in node.meta for node in captured.graph.nodes)
     assert any("conv" in one.operator for one in plan_captured(captured).fallbacks)

@@ -88,5 +88,13 @@ def is_depthwise(node: fx.Node) -> bool:
         convolution = match_depthwise(node)
     except Unsupported:
         return False
-    has_elements = node.meta["val"].numel() and node.meta["val"].is_floating_point()
-    return bool(has_elements) and 0 < convolution.num_taps <= MAX_TAPS
+    value, image = node.meta["val"], convolution.windows.source.meta["val"]
+    if not value.numel() or not value.is_floating_point() or _has_unknown_layout(image):
+        return False
+    return 0 < convolution.num_taps <= MAX_TAPS
+
+
+def _has_unknown_layout(image: torch.Tensor) -> bool:
+    """Whether a convolution of an image on a CPU does not have the layout of its fake result (torch 2.13)."""
+    is_volume = image.dim() == 5 and not image.is_contiguous()
+    return is_volume and image.is_contiguous(memory_format=torch.channels_last_3d)

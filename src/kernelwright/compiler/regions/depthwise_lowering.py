@@ -18,8 +18,6 @@ from kernelwright.compiler.regions.window_loads import AxisWindow, WindowLoad
 
 MAX_PROLOGUE_STEPS = {"cuda": 64, "cpu": 16}
 """Steps that compute the elements of a window: as many take the time of writing and reading the input once."""
-
-
 MAX_HELD_ROW = 4096
 """Elements of a row that stay in the registers of a multiprocessor from pass to pass."""
 

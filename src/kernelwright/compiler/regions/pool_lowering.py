@@ -45,15 +45,6 @@ class _Source(NamedTuple):
     outer: Dims
     dtype: str
 
-    def reads_padding(self, pool: Pool) -> bool:
-        """Whether the source, computed from what is read for the padding of a pooling, is what padding counts as."""
-        identity = _identity(pool)
-        same = {value for value, node, _ in self.loads if _fill_of(node, pool) == identity}
-        for step in self.steps:
-            if identity == 0 and _keeps_zero(step, same):
-                same.add(step.value)
-        return self.value in same
-
 
 class PoolLowering(RegionBuilder):
     """Adds poolings to a region."""
@@ -131,11 +122,27 @@ class PoolLowering(RegionBuilder):
             args = tuple(names.get(arg, arg) if isinstance(arg, str) else arg for arg in step.args)
             names[step.value] = self._add_step(f"{step.value}_{suffix}", step.op, args, step.dtype)
         value = names.get(source.value, source.value)
-        mask = "" if source.reads_padding(pool) else self._add_mask(node, pool, outputs, positions)
+        mask = "" if self._reads_padding(source, pool) else self._add_mask(node, pool, outputs, positions)
         if not mask:
             return value
         padded = (mask, value, _identity(pool))
         return self._add_step(f"{suffix}_or_padding", "where", padded, source.dtype)
+
+    def _reads_padding(self, source: _Source, pool: Pool) -> bool:
+        """Whether the source, computed from what is read for the padding of a pooling, is what padding counts as."""
+        identity = _identity(pool)
+        same = {
+            value
+            for value, node, dims in source.loads
+            if _fill_of(node, pool) == identity
+            and (
+                value == source.value or self._axes_in(dims).issuperset(source.axes)
+            )  # else it varies along others only
+        }
+        for step in source.steps:
+            if identity == 0 and _keeps_zero(step, same):
+                same.add(step.value)
+        return source.value in same
 
     def _windows_of(self, dims: Dims, windows: Sequence[AxisWindow]) -> tuple[AxisWindow, ...]:
         """The windows of the axes that a load has."""
@@ -293,7 +300,7 @@ class PoolLowering(RegionBuilder):
     def _reduce_windows(self, node: fx.Node, pool: Pool) -> tuple[str, Dims, Dims]:
         """Other windows: a row whose elements are read where they are."""
         source = self._load_source(pool)
-        if pool.has_padding and not source.reads_padding(pool):
+        if pool.has_padding and not self._reads_padding(source, pool):
             raise Unsupported("a pooling with padding of a tensor that is padded with another value")
         outputs = self._axes.new_dims(tuple(dim.outputs for dim in pool.dims))
         inner = self._axes.new_dims(tuple(dim.size for dim in pool.dims))
