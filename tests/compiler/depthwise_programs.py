@@ -32,7 +32,9 @@ PROGRAMS = {
     "depthwise_fused_last": (fused, LAST, KERNEL, *BATCH_NORM),
     "depthwise_relu": (lambda x, w: F.conv2d(x.relu(), w, None, 1, 1, 1, 6) * 2, IMAGE, KERNEL),
     "depthwise_affine": (lambda x, w, f: F.conv2d(x * f + 1, w[..., :1], None, 1, 1, 1, 6), IMAGE, KERNEL, FACTOR),
-    "depthwise_column": (lambda x, w: F.conv2d(x.relu().maximum(x[..., :1]), w, None, 1, 1, 1, 6), IMAGE, KERNEL[..., :1]),
+    "depthwise_column": (
+        lambda x, w: F.conv2d(x.relu().maximum(x[..., :1]), w[..., :1], None, 1, 1, 1, 6), IMAGE, KERNEL,
+    ),
     "depthwise_narrow": (lambda x, w: F.conv2d(x[..., :1].relu(), w, None, 1, 1, 1, 6), IMAGE, KERNEL),
     "depthwise_residual": (lambda x, w: F.silu(F.conv2d(x, w, None, 1, 1, 1, 6)) + x, IMAGE, KERNEL),
     "depthwise_mean": (lambda x, w, b: F.conv2d(x, w, b, 1, 1, 1, 6).relu().mean((2, 3)), IMAGE, KERNEL, SHIFT),
