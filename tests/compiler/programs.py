@@ -1,5 +1,6 @@
 """Programs that every printer has to print right: a function and its arguments, by name."""
 
+import depthwise_programs
 import narrow_integers
 import pools
 import torch
@@ -181,4 +182,5 @@ PROGRAMS = {
     "side_by_side": (lambda x, y: (x.sum(), y.mean()), X, Y),
     **narrow_integers.PROGRAMS,
     **pools.PROGRAMS,
+    **depthwise_programs.PROGRAMS,
 }  # fmt: skip

@@ -5,6 +5,7 @@ which reports every case. There `libdevice`, which needs a GPU, is torch; the pr
 """
 
 import re
+import subprocess
 import sys
 from pathlib import Path
 
@@ -31,7 +32,7 @@ from kernelwright.compiler.triton.configs import MAX_CONFIGS, generate_configs
 from kernelwright.compiler.triton.printer import print_triton
 from kernelwright.compiler.triton.tile import TritonConfig
 
-pytest.importorskip("triton")
+triton = pytest.importorskip("triton")
 pytestmark = pytest.mark.xdist_group("triton")
 
 INFINITE = torch.full((3, 300), float("-inf"))
@@ -394,6 +395,7 @@ COMPILED = [
     ("int8_powers", 0), ("int8_divisions", 0), ("uint8_folds", LOOPED), ("int16_folds", 0), ("int8_scans", 0),
     ("half_rows", HELD["grouped_ahead"]), ("far_norm", HELD["grouped_ahead"]), ("softmax", HELD["grouped_met"]),
     ("pool_max", 0), ("pool_max_whole", 0), ("pool_mean_large", LOOPED_ROWS), ("pool_padded", 0), ("padded_bytes", 0),
+    ("depthwise_volume", 0), ("depthwise_fused", 3), ("depthwise_mean", 0), ("depthwise_half", 0),
 ]  # fmt: skip
 
 
@@ -404,6 +406,23 @@ def test_the_compiler_takes_what_the_interpreter_takes(name, pick):
     region = planned_region(name)
     kernels = list(compiled(region, generate_configs(region)[pick] if isinstance(pick, int) else pick))
     assert kernels and all(".target sm_90" in kernel.asm["ptx"] for kernel in kernels)
+
+
+@pytest.mark.parametrize(
+    ("size", "order"), [(3, torch.contiguous_format), (7, torch.contiguous_format), (5, torch.channels_last)]
+)
+def test_depthwise_convolutions_use_no_local_memory(size, order, tmp_path):
+    x, w = torch.empty(8, 64, 28, 28, device="meta", memory_format=order), torch.empty(64, 1, size, size, device="meta")
+    program = lambda x, w: F.conv2d(x, w, None, 1, size // 2, 1, 64).relu()  # noqa: E731
+    with torch.no_grad():
+        (((region, _),), _) = plan_regions(capture(program, (x, w), {}).graph)
+    tool = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
+    for choice in generate_configs(region)[:3]:
+        for number, kernel in enumerate(compiled(region, choice)):
+            path = tmp_path / f"{number}.cubin"
+            path.write_bytes(kernel.asm["cubin"])
+            usage = subprocess.run([tool, "-res-usage", path], capture_output=True, text=True, check=True).stdout
+            assert "STACK:0" in usage and "LOCAL:0" in usage, (choice, usage)
 
 
 @pytest.mark.parametrize("program", [lambda x: x.softmax(-1), lambda x: x.flip(-1).cumsum(-1).flip(-1)])

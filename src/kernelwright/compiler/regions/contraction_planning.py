@@ -58,6 +58,18 @@ def plan_contractions(
     return sorted(planned, key=lambda one: min(order[node] for node in one[1]))
 
 
+def is_contraction(node: fx.Node) -> bool:
+    """Whether a kernel of a contraction can compute a node on a GPU, with what is elementwise on it."""
+    match = _MATCHERS.get(op_name(node.target))
+    if node.op != "call_function" or match is None or runs_on_cpu(node.meta["val"]):
+        return False
+    try:
+        _check_worthwhile(match(node))
+    except Unsupported:
+        return False
+    return True
+
+
 def _check_worthwhile(one: Contraction) -> None:
     in_groups = isinstance(one.right, Windows) and one.right.groups > 1
     least_rows = min(MIN_GROUP_ROWS, MIN_SIZE) if in_groups else MIN_SIZE

@@ -15,7 +15,9 @@ import torch
 from torch import fx
 
 from kernelwright.compiler.regions.axes import Dim, Dims, Unsupported
+from kernelwright.compiler.regions.depthwise_lowering import DepthwiseLowering
 from kernelwright.compiler.regions.nodes import (
+    DEPTHWISE,
     ROW_PRODUCT,
     common_dtype,
     compute_dtype,
@@ -48,7 +50,6 @@ from kernelwright.compiler.regions.operators import (
     explain_unsupported,
     op_name,
 )
-from kernelwright.compiler.regions.pool_lowering import PoolLowering
 from kernelwright.compiler.regions.region import Operand, Region, Scan
 from kernelwright.compiler.regions.region_builder import ConcatPiece
 from kernelwright.compiler.regions.row_products import match_row_product
@@ -62,7 +63,7 @@ BOOL_REDUCTIONS = {"max": "any", "min": "all"}
 POW_SHORTCUTS = {0.5: "sqrt", -0.5: "rsqrt", -1.0: "reciprocal"}
 
 
-class Lowering(PoolLowering):
+class Lowering(DepthwiseLowering):
     """Builds a region node by node.
 
     Args:
@@ -110,6 +111,8 @@ class Lowering(PoolLowering):
             self._lower_getitem(node)
         elif ROW_PRODUCT in node.meta:
             self._lower_row_product(node)
+        elif DEPTHWISE in node.meta:
+            self.lower_depthwise(node)
         else:
             raise Unsupported(explain_unsupported(node.target))
         self.nodes.append(node)

@@ -27,6 +27,8 @@ from kernelwright.compiler.regions.operators import (
 from kernelwright.compiler.regions.region import Operand
 from kernelwright.core.units import DTYPE_BYTES
 
+DEPTHWISE = "depthwise"
+"""Key in the meta of a depthwise convolution that a region computes: see `depthwise`."""
 FULL_PRECISION = "full_precision"
 """Key in the meta of a convolution, made by a rewrite, whose operands a kernel does not round to TF32."""
 READ_AS_FP32 = "read_wide"
@@ -121,7 +123,7 @@ def _flip_dims(node: fx.Node) -> list[int]:
 
 def _is_external(node: fx.Node) -> bool:
     """Whether no region can compute a node."""
-    supported = op_name(node.target) in SUPPORTED_OPS or ROW_PRODUCT in node.meta
+    supported = op_name(node.target) in SUPPORTED_OPS or not node.meta.keys().isdisjoint((ROW_PRODUCT, DEPTHWISE))
     return node.op != "call_function" or not supported
 
 

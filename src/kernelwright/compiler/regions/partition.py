@@ -14,7 +14,7 @@ from kernelwright.compiler.regions.cse import eliminate_common_subexpressions
 from kernelwright.compiler.regions.gathers import hoist_gathers
 from kernelwright.compiler.regions.integer_narrowing import narrow_integers
 from kernelwright.compiler.regions.lowering import Lowering, is_rematerializable, lower_nodes
-from kernelwright.compiler.regions.nodes import ROW_PRODUCT
+from kernelwright.compiler.regions.nodes import DEPTHWISE, ROW_PRODUCT
 from kernelwright.compiler.regions.operators import CONVERSIONS, POINTWISE, op_name
 from kernelwright.compiler.regions.region import SPECIAL_FUNCTIONS, Region
 from kernelwright.compiler.regions.row_factors import pull_row_factors
@@ -41,6 +41,11 @@ class _Group:
     def has_row_product(self) -> bool:
         """Whether a matrix product is computed as sums over rows."""
         return any(ROW_PRODUCT in node.meta for node in self.nodes)
+
+    @property
+    def has_depthwise(self) -> bool:
+        """Whether a depthwise convolution is computed."""
+        return any(DEPTHWISE in node.meta for node in self.nodes)
 
     def live_outputs(self, group_of: GroupByNode) -> list[fx.Node]:
         """Return the nodes that users outside this group read."""
@@ -248,11 +253,11 @@ def _recompute_cheap_values(group_of: GroupByNode, order: dict[fx.Node, int]) ->
 
 
 def _move_after_products(group_of: GroupByNode, order: dict[fx.Node, int]) -> None:
-    """Move what follows elementwise from the stored results of a product to where it is read, such as the square of
-    which a norm takes the mean."""
+    """Move what follows elementwise from the stored results of a product, or of a depthwise convolution, to where it is
+    read, such as the square of which a norm takes the mean."""
     for node in sorted(group_of, key=order.__getitem__, reverse=True):
         group = group_of[node]
-        if not group.has_row_product or not _is_simple(node):
+        if not (group.has_row_product or group.has_depthwise) or not _is_simple(node):
             continue
         live = group.live_outputs(group_of)
         sources = [source for source in node.all_input_nodes if source in group.nodes]

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import product
-from math import prod
+from math import isfinite, prod
 from typing import NamedTuple
 
 import torch
@@ -45,11 +45,6 @@ class _Source(NamedTuple):
     outer: Dims
     dtype: str
 
-    def reads_padding(self, pool: Pool) -> bool:
-        """Whether what is read for the padding of a pooling is what padding counts as."""
-        loaded = next((node for value, node, _ in self.loads if value == self.value), None)
-        return loaded is not None and _fill_of(loaded, pool) == _identity(pool)
-
 
 class PoolLowering(RegionBuilder):
     """Adds poolings to a region."""
@@ -85,16 +80,31 @@ class PoolLowering(RegionBuilder):
         """The maximum or sum of the elements of a window, in torch's order."""
         if not elements:
             raise Unsupported(f"{node.name} has windows of padding only")
+        outer, outputs, values = self._add_elements(node, pool, elements, MAX_WINDOW_STEPS)
+        result, op, dtype = values[0], "add" if pool.is_average else "max", self._dtypes[values[0]]
+        for number, value in enumerate(values[1:], 1):
+            result = self._add_step(f"{node.name}_{op}{number}", op, (result, value), dtype)
+        return result, outer, outputs
+
+    def _add_elements(
+        self, node: fx.Node, pool: Pool, elements: Sequence[tuple[int, ...]], max_steps: int
+    ) -> tuple[Dims, Dims, list[str]]:
+        """Some elements of each window.
+
+        Args:
+            elements: positions in the window.
+            max_steps: of computing the source for the windows, if this region does.
+        Returns:
+            The outer dimensions, those of the windows, and the values.
+        """
         outputs = self._axes.new_dims(tuple(dim.outputs for dim in pool.dims))
-        source = self._take_steps(pool, len(elements)) if self._computes(pool.source) else self._load_source(pool)
+        computes = self._computes(pool.source)
+        source = self._take_steps(pool, len(elements), max_steps) if computes else self._load_source(pool)
         values = [
             self._add_element(node, pool, source, outputs, positions, f"{node.name}_{number}")
             for number, positions in enumerate(elements)
         ]
-        result, op = values[0], "add" if pool.is_average else "max"
-        for number, value in enumerate(values[1:], 1):
-            result = self._add_step(f"{node.name}_{op}{number}", op, (result, value), source.dtype)
-        return result, source.outer, outputs
+        return source.outer, outputs, values
 
     def _add_element(
         self, node: fx.Node, pool: Pool, source: _Source, outputs: Dims, positions: Sequence[int], suffix: str
@@ -112,11 +122,27 @@ class PoolLowering(RegionBuilder):
             args = tuple(names.get(arg, arg) if isinstance(arg, str) else arg for arg in step.args)
             names[step.value] = self._add_step(f"{step.value}_{suffix}", step.op, args, step.dtype)
         value = names.get(source.value, source.value)
-        mask = "" if source.reads_padding(pool) else self._add_mask(node, pool, outputs, positions)
+        mask = "" if self._reads_padding(source, pool) else self._add_mask(node, pool, outputs, positions)
         if not mask:
             return value
         padded = (mask, value, _identity(pool))
         return self._add_step(f"{suffix}_or_padding", "where", padded, source.dtype)
+
+    def _reads_padding(self, source: _Source, pool: Pool) -> bool:
+        """Whether the source, computed from what is read for the padding of a pooling, is what padding counts as."""
+        identity = _identity(pool)
+        same = {
+            value
+            for value, node, dims in source.loads
+            if _fill_of(node, pool) == identity
+            and (
+                value == source.value or self._axes_in(dims).issuperset(source.axes)
+            )  # else it varies along others only
+        }
+        for step in source.steps:
+            if identity == 0 and _keeps_zero(step, same):
+                same.add(step.value)
+        return source.value in same
 
     def _windows_of(self, dims: Dims, windows: Sequence[AxisWindow]) -> tuple[AxisWindow, ...]:
         """The windows of the axes that a load has."""
@@ -173,7 +199,7 @@ class PoolLowering(RegionBuilder):
         name = f"{source.name}_in"
         return _Source([(name, source, dims)], (), name, axes, dims[:-rank], compute_dtype(source))
 
-    def _take_steps(self, pool: Pool, num_taps: int) -> _Source:
+    def _take_steps(self, pool: Pool, num_taps: int, max_steps: int) -> _Source:
         """A source that this region computes elementwise; it is computed for each element of a window instead."""
         source, rank = pool.source, len(pool.dims)
         dims, value = self._dims[source], self._names[source]
@@ -187,7 +213,7 @@ class PoolLowering(RegionBuilder):
             raise Unsupported(f"{source.name} is computed from a reduction over a pooled dimension")
         varying = self._varying_entries(pooled)
         steps = self._producing_steps(value, varying)
-        self._check_cost(pool, steps, num_taps)
+        self._check_cost(pool, steps, num_taps, max_steps)
         loads = [
             (self._names[loaded], loaded, load_dims)
             for loaded, load_dims in self._loads.items()
@@ -232,13 +258,13 @@ class PoolLowering(RegionBuilder):
             stack += entry.values if entry else ()
         return [step for step in self._steps if isinstance(step, Step) and step.value in wanted]
 
-    def _check_cost(self, pool: Pool, steps: Sequence[Step], num_taps: int) -> None:
+    def _check_cost(self, pool: Pool, steps: Sequence[Step], num_taps: int, max_steps: int) -> None:
         """Check that computing the source for each window, and not once, is not more work.
 
         Raises:
             Unsupported: it is.
         """
-        if len(steps) * num_taps > MAX_WINDOW_STEPS:
+        if len(steps) * num_taps > max_steps:
             raise Unsupported(f"{len(steps)} steps for each of {num_taps} elements of a window")
         if any(dim.overlaps for dim in pool.dims) and any(step.op in SPECIAL_FUNCTIONS for step in steps):
             raise Unsupported("a special function would be computed again for each window")
@@ -274,7 +300,7 @@ class PoolLowering(RegionBuilder):
     def _reduce_windows(self, node: fx.Node, pool: Pool) -> tuple[str, Dims, Dims]:
         """Other windows: a row whose elements are read where they are."""
         source = self._load_source(pool)
-        if pool.has_padding and not source.reads_padding(pool):
+        if pool.has_padding and not self._reads_padding(source, pool):
             raise Unsupported("a pooling with padding of a tensor that is padded with another value")
         outputs = self._axes.new_dims(tuple(dim.outputs for dim in pool.dims))
         inner = self._axes.new_dims(tuple(dim.size for dim in pool.dims))
@@ -326,6 +352,16 @@ def _identity(pool: Pool) -> Number:
     if pool.is_average:
         return 0.0
     return float("-inf") if dtype.is_floating_point else torch.iinfo(dtype).min
+
+
+def _keeps_zero(step: Step, zeros: set[str]) -> bool:
+    """Whether a step of zeros and numbers is 0."""
+    numbers = [arg for arg in step.args if not isinstance(arg, str)]
+    if not zeros.issuperset(step.values):
+        return False
+    if step.op in ("max", "min"):
+        return all(number <= 0 if step.op == "max" else number >= 0 for number in numbers)
+    return step.op in ("relu", "abs", "neg", "cast") or (step.op == "mul" and all(map(isfinite, numbers)))
 
 
 def _fill_of(node: fx.Node, pool: Pool) -> Number:

@@ -97,7 +97,7 @@ def match_pool(node: fx.Node) -> Pool:
         sizes = [length // count for length, count in zip(lengths, outputs, strict=True)]
         dims = zip(lengths, outputs, sizes, sizes, [0] * rank, [1] * rank, strict=True)
         return Pool(source, is_average, tuple(PoolDim(*dim) for dim in dims))
-    given = _arguments(node)
+    given = bind_arguments(node)
     sizes = _per_dim(given["kernel_size"], rank)
     defaults = {"stride": sizes, "padding": [0], "dilation": [1]}
     options = [_per_dim(given.get(name) or default, rank) for name, default in defaults.items()]
@@ -106,8 +106,8 @@ def match_pool(node: fx.Node) -> Pool:
     return Pool(source, is_average, tuple(PoolDim(*dim) for dim in dims), bool(counts_padding), int(divisor))
 
 
-def _arguments(node: fx.Node) -> dict[str, Any]:
-    """The arguments of a call by their names."""
+def bind_arguments(node: fx.Node) -> dict[str, Any]:
+    """Return the arguments of a call by their names."""
     assert isinstance(node.target, torch._ops.OpOverload)
     names = [argument.name for argument in node.target._schema.arguments]
     return dict(zip(names, node.args, strict=False)) | node.kwargs

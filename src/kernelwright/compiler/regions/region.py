@@ -191,6 +191,18 @@ class Region(Record, frozen=True, kw_only=True, dict=True):
                 known[step.value] = max((known.get(value, 0) for value in step.values), default=0)
         return known
 
+    def passes_that_need(self, value: str) -> set[int]:
+        """Return the passes over the row of which a result is computed from the elements of a value."""
+        reached, passes = {value}, set[int]()
+        for step in self.steps:
+            if reached.isdisjoint(step.values):
+                continue
+            if isinstance(step, Reduction):
+                passes.add(self.pass_of[step.arg])
+            else:
+                reached.add(step.value)
+        return passes | {self.pass_of[store.value] for store in self.stores if store.value in reached}
+
     @property
     def bytes_moved(self) -> tuple[int, int]:
         """(read, written) bytes, with every element that is accessed counted once."""

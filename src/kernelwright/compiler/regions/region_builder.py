@@ -135,7 +135,7 @@ class RegionBuilder:
         if not isinstance(node.meta.get("val"), torch.Tensor):
             raise Unsupported(f"{node.name} is not a tensor")
         root = resolve_padded_view(node).root
-        if self._computes(root) or root in self._windowed:
+        if self._computes(root) or root in self._windowed or root in self._concat_pieces:
             raise Unsupported(f"{node.name} is a slice of a value computed in this region")
 
     def _cast_to(self, value: Operand, dtype: str) -> Operand:

@@ -8,6 +8,7 @@ from typing import Any
 
 from torch import fx
 
+from kernelwright.compiler.regions.nodes import DEPTHWISE
 from kernelwright.compiler.regions.operators import POOLS, SUPPORTED_OPS, op_name
 from kernelwright.compiler.rewrites.affine_chains import AffineStep, fold_steps, is_per_channel, list_steps_after
 from kernelwright.compiler.rewrites.linear_maps import LinearMap, match_linear_map
@@ -26,7 +27,7 @@ def fold_affine_chains(graph: fx.Graph, sources: Any) -> int:
     bias before them, where that saves a pass over the output; return how many."""
     static, count = find_static_nodes(graph, sources), 0
     for node in list(graph.nodes):
-        linear = None if node._erased or node in static else match_linear_map(node)
+        linear = None if node._erased or node in static or DEPTHWISE in node.meta else match_linear_map(node)
         if linear is None:
             continue
         steps = list_steps_after(node)

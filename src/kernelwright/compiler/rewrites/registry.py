@@ -14,6 +14,7 @@ from kernelwright.compiler.rewrites.attention_products import unfold_large_atten
 from kernelwright.compiler.rewrites.concat_sinking import sink_concats
 from kernelwright.compiler.rewrites.costs import estimate_work
 from kernelwright.compiler.rewrites.degenerate import count_degenerate_results, replace_degenerate_results
+from kernelwright.compiler.rewrites.depthwise_convolutions import mark_depthwise_convolutions
 from kernelwright.compiler.rewrites.diagonals import gather_diagonals
 from kernelwright.compiler.rewrites.einsums import replace_einsums
 from kernelwright.compiler.rewrites.equal_products import join_equal_products
@@ -56,7 +57,8 @@ def _graph_only(function: Callable[[fx.Graph], int]) -> Callable[[fx.Graph, Sour
 
 
 DEGENERATE, DEGENERATE_CONSTANTS, ROW_PRODUCTS = "degenerate", "degenerate_constants", "row_products"
-MARKS = frozenset({DEGENERATE, ROW_PRODUCTS})
+DEPTHWISE_CONVOLUTIONS = "depthwise_convolutions"
+MARKS = frozenset({DEGENERATE, DEPTHWISE_CONVOLUTIONS, ROW_PRODUCTS})
 """These leave the graph as it is: they mark or count."""
 REWRITES = (
     Rewrite(
@@ -96,6 +98,11 @@ REWRITES = (
         "pooled_convolutions",
         "a convolution and the average pooling of its output become one convolution",
         _graph_only(compose_pooled_convolutions),
+    ),
+    Rewrite(
+        DEPTHWISE_CONVOLUTIONS,
+        "depthwise convolutions become sums of weighted elements",
+        _graph_only(mark_depthwise_convolutions),
     ),
     Rewrite(
         "affine_folding",

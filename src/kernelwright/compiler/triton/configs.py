@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from math import prod
 
 import msgspec
 
@@ -10,7 +11,16 @@ from kernelwright.compiler.regions.region import Region, Scan
 from kernelwright.compiler.triton.passes import TilePasses
 from kernelwright.compiler.triton.reduction_grouping import partials_fit_32_bits
 from kernelwright.compiler.triton.target import Target, current_target
-from kernelwright.compiler.triton.tile import VECTOR_BYTES, Tile, TritonConfig, contiguous_axes, is_row_contiguous
+from kernelwright.compiler.triton.tile import (
+    VECTOR_BYTES,
+    Tile,
+    TritonConfig,
+    contiguous_axes,
+    flat_inner_axes,
+    is_row_contiguous,
+    is_weight,
+    is_weighted,
+)
 from kernelwright.core.units import DTYPE_BYTES
 
 MAX_CONFIGS = 14
@@ -46,11 +56,22 @@ SHARED_ROW_TILES = ((4, 64), (2, 32), (8, 64), (4, 32))
 row of activations: several rows in few warps read the shared one, which is as long, once, with 4 or 8 loads of 16 bytes
 in flight for each thread."""
 
+WEIGHTED_PLANE_TILES = ((512, 4), (1024, 8), (1024, 4), (256, 2), (256, 8), (2048, 8), (512, 16), (2048, 16))
+"""(elements, warps) of tiles of a depthwise convolution: with four elements for each thread half of the instructions
+per element that one takes (70 of 144 for 3 x 3 taps), with one all loads of adjacent threads are adjacent."""
+WEIGHTED_ROW_TILES = ((2048, 8), (1024, 8), (2048, 4), (4096, 8))
+"""The same of channels-last images, of which each thread reads vectors of channels."""
+MAX_THREAD_LOADS, MAX_TILE_LOADS = 200, 51200
+"""Loads of windows for each thread, and for each tile without rows: the compiler issues all before the first sum. With
+5 x 5 taps 8 elements take 178 registers, 16 elements some of the local memory."""
+
 
 def generate_configs(region: Region, target: Target | None = None) -> list[TritonConfig]:
     """The configs of a region, at most `MAX_CONFIGS`; by default for the GPU that is here."""
     target = target or current_target()
-    if region.row:
+    if is_weighted(region):
+        configs = [*_weighted_configs(region), *_flat_configs(region, target)[:3]]
+    elif region.row:
         configs = _row_configs(region, target) if is_row_contiguous(region) else _column_configs(region, target)
     elif len(contiguous_axes(region)) > 1:
         configs = [
@@ -62,7 +83,37 @@ def generate_configs(region: Region, target: Target | None = None) -> list[Trito
         configs = _flat_configs(region, target)
     if any(isinstance(step, Scan) for step in region.steps):
         configs = [config for config in configs if config.num_splits == 1 and not config.register_tiles]
+    if any(map(is_weight, region.loads)):
+        configs = _limit_loads(region, configs)
     return list(dict.fromkeys(configs))[:MAX_CONFIGS]
+
+
+def _weighted_configs(region: Region) -> list[TritonConfig]:
+    """Configs of a depthwise convolution: rows of a tile have one weight for each tap, or the weights of many channels
+    are loaded for several pixels."""
+    inner = flat_inner_axes(region)
+    size_n = prod(axis.size for axis in inner)
+    is_channels_last = any(axis.name in load.axes for axis in inner for load in region.loads if is_weight(load))
+    widths = (64, 128, 32) if is_channels_last else (2048,)
+    tiles = WEIGHTED_ROW_TILES if is_channels_last else WEIGHTED_PLANE_TILES
+    configs = []
+    for width in widths:
+        for size, warps in tiles:
+            block_n = min(_next_power_of_2(size_n), width, size)
+            block_m = max(1, min(size // block_n, _next_power_of_2(region.num_rows // size_n)))
+            configs.append(TritonConfig(BLOCK_M=block_m, BLOCK_N=block_n, num_warps=warps))
+    return configs
+
+
+def _limit_loads(region: Region, configs: Iterable[TritonConfig]) -> list[TritonConfig]:
+    """The configs that keep the windows of a depthwise convolution in registers, with as many warps as that takes."""
+    taps, limited = sum(map(is_weight, region.loads)), []
+    for config in configs:
+        loads = config.BLOCK_M * config.BLOCK_N * taps
+        warps = max(config.num_warps, _next_power_of_2(-(-loads // (32 * MAX_THREAD_LOADS))))
+        if warps <= 32 and (region.row or loads <= MAX_TILE_LOADS):
+            limited.append(msgspec.structs.replace(config, num_warps=warps))
+    return limited
 
 
 def _flat_configs(region: Region, target: Target) -> list[TritonConfig]:

@@ -65,7 +65,7 @@ class Tile:
 
     def __init__(self, region: Region, config: TritonConfig) -> None:
         accesses = (*region.loads, *region.stores)
-        inner = region.row or (_flat_inner_axes(region) if config.BLOCK_N > 1 else ())
+        inner = region.row or (flat_inner_axes(region) if config.BLOCK_N > 1 else ())
         outer = [axis for axis in region.outer if axis not in inner]
         self.outer = _order_by_stride(outer, accesses)
         self.inner = list(inner) if _has_scan(region) else _order_by_stride(inner, accesses)
@@ -248,8 +248,25 @@ def is_row_contiguous(region: Region) -> bool:
     return not axes or axes[0].name in row
 
 
-def _flat_inner_axes(region: Region) -> tuple[Axis, ...]:
-    return tuple(contiguous_axes(region)[:1]) or region.outer[-1:]
+def is_weighted(region: Region) -> bool:
+    """Whether a region has no row, and computes a depthwise convolution."""
+    return not region.row and any(map(is_weight, region.loads))
+
+
+def is_weight(load: Load) -> bool:
+    """Whether a load is the weight of each channel at one tap of a window: its windows do not move."""
+    return bool(load.windows) and not any(index.steps for index in load.windows)
+
+
+def flat_inner_axes(region: Region) -> tuple[Axis, ...]:
+    """Return the inner axes of a tile where there is no row: one along which memory is contiguous; of a depthwise
+    convolution also those before it that share all weights, so that these are loaded once for each row of the tile."""
+    inner = tuple(contiguous_axes(region)[:1]) or region.outer[-1:]
+    if not is_weighted(region) or inner != region.outer[-1:]:
+        return inner
+    varying = {axis for load in region.loads if inner[0].name not in load.axes for axis in load.axes}
+    start = max((at + 1 for at, axis in enumerate(region.outer) if axis.name in varying), default=0)
+    return region.outer[start:]
 
 
 def _num_touched(region: Region, access: Load | Store) -> int:
