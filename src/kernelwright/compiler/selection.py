@@ -45,8 +45,8 @@ CLEAR_SPEEDUP = 1.02
 QUICK_BUDGET_S, FINAL_BUDGET_S = 0.15, 0.6
 MAX_FINALISTS, MIN_VARIANT_S = 3, 1.0
 RESERVE_S = {"cpu": 7.0, "cuda": 10.0}
-"""What the last timing and the verification of the file take in addition to its goldens and to building the program: a
-process that loads it."""
+"""What the last timing and the verification of the file take in addition to its goldens, its inputs and building the
+program: a process that loads it."""
 MAX_COMPILE_SHARE = 0.4
 """Share of the budget that torch.compile of the whole program may take, so that there is time for kernels."""
 WARM_SHARE = 0.5
@@ -140,7 +140,7 @@ class ProgramSelector:
     def time_baselines(self) -> None:
         """Time what torch offers for the whole program; the golden first, so that its share of the time is known."""
         budget = self.session.budget
-        budget.reserved_s = reserve_s = RESERVE_S[self.session.device] + self.session.building_s
+        budget.reserved_s = reserve_s = RESERVE_S[self.session.device] + self.session.rebuilding_s
         with self.session.isolated("no variant is checked"), torch.no_grad():
             start_s = wall_s()
             if not self._too_large_to_check():

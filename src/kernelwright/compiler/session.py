@@ -45,6 +45,7 @@ from kernelwright.core.verdict import Reason
 from kernelwright.measure.clock import wall_s
 from kernelwright.problems import Problem
 from kernelwright.problems.state import replaced_values
+from kernelwright.verification.verdict import MIN_SETS
 
 VARIANTS_S, MAX_VARIANTS_SHARE = {"cpu": 2.0, "cuda": 8.0}, 0.25
 """What the whole program takes with the tuned kernels, also in a CUDA graph: built, checked and timed; and its share of
@@ -108,7 +109,7 @@ class OptimizationSession:
         rejected: the variants of the whole program that verification rejected.
         channels_last: the plan is made for images and weights in channels-last order.
         trained: the plan is that of a program whose gradients are computed.
-        building_s, planning_s: seconds that the program and the plan took.
+        building_s, drawing_s, planning_s: seconds that the program, its inputs and the plan took.
     """
 
     problem: Problem
@@ -125,6 +126,7 @@ class OptimizationSession:
     channels_last: bool = False
     trained: bool = False
     building_s: float = 0.0
+    drawing_s: float = 0.0
     planning_s: float = 0.0
 
     @property
@@ -143,7 +145,15 @@ class OptimizationSession:
     @cached_property
     def inputs(self) -> tuple[list[Any], dict[str, Any]]:
         """The inputs of seed 0, on the device."""
-        return self.problem.inputs(self.device, 0)
+        start_s = wall_s()
+        inputs = self.problem.inputs(self.device, 0)
+        self.drawing_s = wall_s() - start_s
+        return inputs
+
+    @property
+    def rebuilding_s(self) -> float:
+        """What the verification of a file takes to build the program, and to draw the inputs of each of its sets."""
+        return self.building_s + MIN_SETS * self.drawing_s
 
     def release(self) -> None:
         """Free the inputs and cached device memory; the inputs are drawn again where they are needed."""
