@@ -297,6 +297,14 @@ def stack_bytes(kernel):
     return int(re.search(r"STACK:(\d+)", usage)[1])
 
 
+def test_windows_that_begin_at_odd_elements_are_not_loaded_in_pairs():
+    layer = Layer(torch.nn.ConvTranspose2d(32, 48, 4, 3, 1)).eval()
+    region = region_of(layer, normal(4, 32, 33, 34), tf32=True)
+    config = generate_contraction_configs(region)[0]
+    (exact,) = [one for one in compiled(region, config) if one.metadata.name.endswith("exact_kernel")]
+    assert "ld.global.v2" not in exact.asm["ptx"]
+
+
 def wide_layer(kind, *options):
     return Layer(kind(*options), lambda x, scale: x.relu()).to("meta")
 

@@ -295,7 +295,8 @@ def _convolution_operands(
     inside += [
         f"channel = offs_k // {taps}",
         f"filter_shift = channel * {filters.channel_stride} + {' + '.join(weights)}",
-        f"shift = channel * {windows.channel_stride} + {shift}",
+        # Triton 3.6 takes a remainder of a remainder for even, and would load unaligned pairs
+        f"shift = tl.multiple_of(channel * {windows.channel_stride} + {shift}, 1)",
     ]
     left = [f"{filters.buffer}_ptr", *[str(filters.offset)] * bool(filters.offset)]
     left += [f"batch % {windows.groups} * {filters.group_stride}"] * (windows.groups > 1)
