@@ -346,6 +346,21 @@ def test_compiled_phases_are_stored_in_whole_vectors_without_spills(kernel):
         assert stack_bytes(main) == 0
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("layer", range(3))
+def test_tiles_of_packed_fp32_do_not_spill(layer):
+    layers = (
+        (nn.Conv2d, (64, 128, 3), (8, 64, 66, 66)),
+        (nn.Conv2d, (40, 48, 3), (8, 40, 66, 66)),
+        (nn.ConvTranspose2d, (64, 128, 4, 2, 1), (8, 64, 33, 33)),
+    )
+    kind, options, image = layers[layer]
+    region = region_of(wide_layer(kind, *options), meta(*image), any_size=False)
+    for config in generate_contraction_configs(region):
+        *_, main = compiled(region, config)
+        assert stack_bytes(main) == 0, config
+
+
 def test_few_programs_look_for_what_scaled_operands_lose():
     region = region_of(LARGE["packed_phases"][0], meta(32, 64, 256, 256), tf32=True, any_size=False)
     launcher = print_contraction(region, generate_contraction_configs(region)[0]).launcher

@@ -25,7 +25,12 @@ _PACKED_TILES = (
     (128, 128, 64, 8, 3), (128, 256, 64, 8, 3), (128, 128, 32, 4, 4), (64, 256, 32, 4, 4), (64, 128, 64, 4, 4),
     (64, 256, 64, 8, 3), (64, 128, 32, 4, 4), (64, 128, 16, 4, 4), (32, 256, 32, 4, 4), (32, 128, 16, 4, 4),
 )  # fmt: skip
-
+_FP32_TILES = (
+    (128, 128, 64, 8, 3), (128, 128, 32, 8, 4), (64, 256, 32, 8, 3), (64, 128, 64, 4, 4), (64, 128, 32, 4, 4),
+    (64, 128, 16, 4, 4), (32, 256, 32, 8, 3), (32, 128, 16, 4, 4),
+)  # fmt: skip
+"""For packed FP32, whose two terms take registers next to the sums: larger tiles, or with fewer warps, have 80 to 700
+bytes of local memory for each thread."""
 
 _PHASE_TILES = (
     (64, 128, 32, 4, 4), (64, 256, 64, 8, 3), (64, 128, 64, 4, 3), (128, 128, 64, 8, 3), (128, 128, 32, 8, 3),
@@ -95,10 +100,12 @@ def _contraction_configs(region: ContractionRegion) -> list[ContractionConfig]:
 
 def _packed_tiles(m: int, layout: PackedLayout) -> Sequence[tuple[int, ...]]:
     """The tiles for packed operands with m rows in a group."""
+    is_fp32 = layout.dtype == "float32"
     if layout.windows.phases[-1] == 1:
-        return _PACKED_TILES if m > MAX_LOW_ROWS else _LOW_TILES
+        tiles = _FP32_TILES if is_fp32 else _PACKED_TILES
+        return tiles if m > MAX_LOW_ROWS else _LOW_TILES
     tiles = _PHASE_TILES if m > MAX_LOW_PHASE_ROWS else _LOW_TILES
-    return tiles if layout.dtype != "float32" else [tile for tile in tiles if tile[1] * tile[2] <= MAX_FP32_WINDOWS]
+    return [tile for tile in tiles if tile[1] * tile[2] <= MAX_FP32_WINDOWS] if is_fp32 else tiles
 
 
 def _within_depth(tiles: Sequence[tuple[int, ...]], k: int) -> list[tuple[int, ...]]:

@@ -32,7 +32,8 @@ def _steps(k: int | str, block_k: int, num_stages: int) -> list[str]:
     if str(k).isdigit() and int(k) <= block_k:
         return [f"for k in tl.range(0, {k}, {block_k}, num_stages={num_stages}):"]
     return [
-        f"end = {k} + tl.program_id(1)  # which is 0; a loop of unknown length is not unrolled",
+        "# program_id(1) is 0; a loop of unknown length is not unrolled",
+        f"end = {k} + tl.program_id(1)",
         f"for k in tl.range(0, end, {block_k}, num_stages={num_stages}):",
     ]
 
