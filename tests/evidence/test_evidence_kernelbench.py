@@ -160,6 +160,7 @@ def test_every_end_is_a_row_with_its_reason(bench, monkeypatch):
 
 
 def test_each_process_starts_with_empty_caches_and_a_known_machine(bench, monkeypatch):
+    monkeypatch.delenv("KERNELWRIGHT_TESTS_CACHE", raising=False)
     (kernelbench_runs.cache_dir("machine") / "known.json").write_text("ceilings")
     bench.add(level1_1_a="accepted", level1_5_b="accepted")
     bench.record()
