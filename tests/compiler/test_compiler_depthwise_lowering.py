@@ -115,7 +115,10 @@ WINDOWS_OF = {
 
 @pytest.mark.parametrize("kind", WINDOWS_OF)
 def test_windows_of_a_concatenation_are_read_from_memory(kind):
-    program = lambda x, w: WINDOWS_OF[kind](torch.cat((x[:, :3], x[:, 3:] * 2), 1), w)  # noqa: E731
+
+    def program(x, w):
+        return WINDOWS_OF[kind](torch.cat((x[:, :3], x[:, 3:] * 2), 1), w)
+
     graph = captured(program, *TWO).graph
     regions, refused = plan_regions(graph)
     assert len(regions) == 2 and not refused
@@ -138,7 +141,10 @@ def test_padding_is_not_tested_where_the_input_is_0_there():
 
 
 def test_rows_that_are_read_again_read_what_is_stored():
-    program = lambda x, w: F.batch_norm(depthwise_of(lambda x: x)(x, w), None, None, training=True)  # noqa: E731
+
+    def program(x, w):
+        return F.batch_norm(depthwise_of(lambda x: x)(x, w), None, None, training=True)
+
     for device, count in (("cpu", 2), ("cuda", 1)):  # a row of 646 elements stays in registers
         with capturing_for(device):
             regions, _ = plan_regions(captured(program, *TWO).graph)
@@ -150,7 +156,10 @@ def test_rows_that_are_read_again_read_what_is_stored():
 def test_a_product_computes_the_input_as_its_epilogue_on_a_gpu():
     x, w = torch.empty(16, 64, 56, 56, device="meta"), torch.empty(64, 64, 1, 1, device="meta")
     taps = torch.empty(64, 1, 3, 3, device="meta")
-    program = lambda x, w, taps: F.conv2d(F.conv2d(x, w).relu(), taps, None, 1, 1, 1, 64)  # noqa: E731
+
+    def program(x, w, taps):
+        return F.conv2d(F.conv2d(x, w).relu(), taps, None, 1, 1, 1, 64)
+
     assert len(plan_regions(captured(program, x, w, taps).graph)[0]) == 2
     with capturing_for("cpu"):
         assert len(plan_regions(captured(program, x, w, taps).graph)[0]) == 1

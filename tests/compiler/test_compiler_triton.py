@@ -413,7 +413,10 @@ def test_the_compiler_takes_what_the_interpreter_takes(name, pick):
 )
 def test_depthwise_convolutions_use_no_local_memory(size, order, tmp_path):
     x, w = torch.empty(8, 64, 28, 28, device="meta", memory_format=order), torch.empty(64, 1, size, size, device="meta")
-    program = lambda x, w: F.conv2d(x, w, None, 1, size // 2, 1, 64).relu()  # noqa: E731
+
+    def program(x, w):
+        return F.conv2d(x, w, None, 1, size // 2, 1, 64).relu()
+
     with torch.no_grad():
         (((region, _),), _) = plan_regions(capture(program, (x, w), {}).graph)
     tool = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
