@@ -9,6 +9,7 @@ from contextlib import nullcontext
 
 import pytest
 
+from kernelwright.core.cache import compiler_folders
 from kernelwright.core.errors import TamperingError
 from kernelwright.sandbox import ForkServer, Isolation, Limits, landlock, process_memory
 from kernelwright.toolchain.artifact_cache import save_entry
@@ -108,6 +109,26 @@ def test_what_others_compiled_is_found_and_cannot_be_changed(tmp_path, monkeypat
         assert child.call("finding_tasks:finds", {}) == ["compiled", "generated"]
     assert (kept.read_bytes(), (owned / "kernel.so").read_bytes()) == (b"compiled", b"generated")
     assert not list((tmp_path / "store" / "cpp").iterdir()), "nothing is linked that is found by itself"
+
+
+def test_compilers_find_what_this_process_compiled_for_its_own_candidate(tmp_path, monkeypatch):
+    (tmp_path / "tasks").mkdir()
+    (tmp_path / "tasks" / "compiling_tasks.py").write_text(
+        "import os\n"
+        "from pathlib import Path\n"
+        "def compiles(_):\n"
+        "    folders = [Path(os.environ[name]) for name in ('TRITON_CACHE_DIR', 'TORCHINDUCTOR_CACHE_DIR')]\n"
+        "    for folder in folders:\n"
+        "        folder.mkdir(exist_ok=True)\n"
+        "        (folder / 'new').write_text('')\n"
+        "    return [str(folder) for folder in folders]\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path / "tasks"))
+    compiled = tmp_path / "compiled"
+    compiled.mkdir()
+    isolation = Isolation((), str(tmp_path / "store"))
+    with ForkServer((), compiled) as warm, warm.fork_child(SOON, isolation) as child:
+        assert child.call("compiling_tasks:compiles", {}) == list(compiler_folders(compiled).values())[::-1]
 
 
 def test_its_protections_are_named(caged):

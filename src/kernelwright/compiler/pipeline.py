@@ -15,8 +15,8 @@ from kernelwright.compiler.backends import backend_for
 from kernelwright.compiler.budget import Budget, OutOfTime, time_limit
 from kernelwright.compiler.compile_ahead import CompileAhead
 from kernelwright.compiler.compile_pool import CompilePool
-from kernelwright.compiler.inductor_cache import inductor_cache, using_inductor_cache
 from kernelwright.compiler.optimization_record import bench_of, summarize_optimization, summarize_plan
+from kernelwright.compiler.program_cache import program_cache, using_program_cache
 from kernelwright.compiler.rewrites.registry import ALL_REWRITES, OFF_BY_DEFAULT
 from kernelwright.compiler.selection import EAGER, ProgramSelector, Variant
 from kernelwright.compiler.session import OptimizationSession
@@ -91,10 +91,10 @@ def optimize_file(
         with widened_precision(precision):
             return summarize_plan(problem, device, disabled)
     preload = (*PRELOAD_MODULES, *COMPILER_MODULES[device])
-    compiled = inductor_cache(target)
+    compiled = program_cache(target)
     with (
         widened_precision(precision),
-        using_inductor_cache(compiled),
+        using_program_cache(compiled),
         _compile_ahead(target, device, baselines) as ahead,
         ForkServer(preload, compiled) as fork_server,
         tempfile.TemporaryDirectory() as folder,

@@ -40,8 +40,9 @@ CHANNELS_LAST, CUDNN_BENCHMARK, IN_GRAPH = "channels-last", "cuDNN's fastest alg
 MAX_AUTOTUNE, MAX_AUTOTUNE_MODE = "max-autotune", "max-autotune-no-cudagraphs"
 MIN_AUTOTUNE_BUDGET_S = 180.0
 """Budget from which on torch.compile may tune: it compiles tens of kernels for each product."""
-CLEAR_SPEEDUP = 1.02
-"""Speedup that a variant needs over one that is preferred: see `ProgramSelector._handicap`."""
+CLEAR_SPEEDUP = 1.004
+"""Speedup that a variant needs over one that is preferred, for each way in which it is more fragile: five at most, so
+that no choice is slower than 0.98 times the best. See `ProgramSelector._handicap`."""
 QUICK_BUDGET_S, FINAL_BUDGET_S = 0.15, 0.6
 MAX_FINALISTS, MIN_VARIANT_S = 3, 1.0
 RESERVE_S = {"cpu": 7.0, "cuda": 10.0}

@@ -30,6 +30,11 @@ def cache_dir(kind: str) -> Path:
     return folder
 
 
+def compiler_folders(folder: Path) -> dict[str, str]:
+    """The variables that direct what torch.compile and Triton compile into a folder."""
+    return {"TORCHINDUCTOR_CACHE_DIR": str(folder / "inductor"), "TRITON_CACHE_DIR": str(folder / "triton")}
+
+
 def read_only_entry(entry: Path) -> Path | None:
     """The path of an entry in the read-only cache; None if there is no such cache."""
     root = os.environ.get(READ_ONLY_CACHE)

@@ -33,13 +33,13 @@ class ForkServer:
     Args:
         preload: modules that the server imports, so that children need not. They must not run a parallel operator or
             touch CUDA: neither survives a fork.
-        inductor_cache: the folder that torch.compile reads and writes in the children; by default a private one of
-            each candidate. Its entries hold absolute paths, so that a copy elsewhere is of no use. Only for candidates
+        compile_cache: the folder that torch.compile and Triton read and write in the children; by default a private
+            one of each candidate. Its entries hold absolute paths, so that a copy elsewhere is of no use. Only for candidates
             that this process wrote: it may load what they leave there.
     """
 
-    def __init__(self, preload: tuple[str, ...] = ("torch",), inductor_cache: Path | None = None) -> None:
-        self._preload, self._inductor_cache = preload, inductor_cache
+    def __init__(self, preload: tuple[str, ...] = ("torch",), compile_cache: Path | None = None) -> None:
+        self._preload, self._compile_cache = preload, compile_cache
         self._lock = threading.RLock()
         self._process: subprocess.Popen | None = None
         self._control: socket.socket | None = None
@@ -72,8 +72,8 @@ class ForkServer:
                 raise InternalError("a fork server runs one child at a time: start a second ForkServer")
             self._wait_until_ready()
             scratch = tempfile.mkdtemp(prefix="kernelwright-")
-            if isolation and self._inductor_cache:
-                isolation = replace(isolation, inductor_cache=str(self._inductor_cache))
+            if isolation and self._compile_cache:
+                isolation = replace(isolation, compile_cache=str(self._compile_cache))
             child, self._busy = Child(self, scratch, limits, isolation), True
             try:
                 child.launch()

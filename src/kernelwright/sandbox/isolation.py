@@ -14,7 +14,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from kernelwright.core.cache import READ_ONLY_CACHE
+from kernelwright.core.cache import READ_ONLY_CACHE, compiler_folders
 from kernelwright.sandbox import landlock, seccomp
 from kernelwright.sandbox.process_limits import die_with_parent, prctl
 
@@ -49,13 +49,13 @@ class Isolation:
         readable_paths: folders and files in addition to Python's and the system's own.
         cache_dir: private folder for compiler output, kept from one process to the next.
         allow_cuda: the code runs on a CUDA device; the CUDA library renames its threads through /proc.
-        inductor_cache: folder of torch.compile, instead of one in `cache_dir`.
+        compile_cache: folder of torch.compile and Triton, instead of those in `cache_dir`.
     """
 
     readable_paths: tuple[str, ...]
     cache_dir: str
     allow_cuda: bool = False
-    inductor_cache: str = ""
+    compile_cache: str = ""
 
 
 def isolate(isolation: Isolation, scratch_dir: str, parent_pid: int) -> list[str]:
@@ -67,8 +67,8 @@ def isolate(isolation: Isolation, scratch_dir: str, parent_pid: int) -> list[str
     if sys.platform != "linux":
         return []
     shared_caches = use_private_cache(isolation.cache_dir)
-    inductor_cache = isolation.inductor_cache or str(Path(isolation.cache_dir, "inductor"))
-    os.environ.update(TORCHINDUCTOR_CACHE_DIR=inductor_cache)
+    if isolation.compile_cache:
+        os.environ.update(compiler_folders(Path(isolation.compile_cache)))
     active = unshare_namespaces()
     prctl(PR_SET_NO_NEW_PRIVS, 1)
     paths = [
@@ -82,7 +82,9 @@ def isolate(isolation: Isolation, scratch_dir: str, parent_pid: int) -> list[str
     library_paths = os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep)
     devices = ["/dev", *(["/proc/self"] if isolation.allow_cuda else [])]
     if abi := landlock.restrict_files(
-        [*paths, *filter(None, library_paths)], [scratch_dir, isolation.cache_dir, inductor_cache], devices
+        [*paths, *filter(None, library_paths)],
+        [scratch_dir, isolation.cache_dir, *filter(None, [isolation.compile_cache])],
+        devices,
     ):
         active.append(f"restricted file system (Landlock ABI {abi})")
     resource.setrlimit(resource.RLIMIT_FSIZE, (MAX_FILE_BYTES, MAX_FILE_BYTES))
@@ -115,8 +117,8 @@ def use_private_cache(cache_dir: str) -> list[str]:
     if root:
         os.environ[READ_ONLY_CACHE] = root
     os.environ.update(
+        **compiler_folders(Path(cache_dir)),
         KERNELWRIGHT_CACHE=cache_dir,
-        TRITON_CACHE_DIR=str(Path(cache_dir, "triton")),
         TORCHINDUCTOR_COMPILE_THREADS="1",  # a pool of compilers needs semaphores in /dev/shm
     )
     return folders

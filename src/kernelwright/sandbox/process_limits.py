@@ -15,7 +15,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from kernelwright.core.cache import cache_dir
+from kernelwright.core.cache import cache_dir, compiler_folders
 from kernelwright.sandbox.limits import Limits
 
 PR_SET_PDEATHSIG = 1
@@ -54,8 +54,7 @@ def filter_environment() -> dict[str, str]:
         name: value for name, value in os.environ.items() if name in KEPT_VARIABLES or name.startswith(KEPT_PREFIXES)
     }
     caches = cache_dir("").resolve()
-    defaults = {"TRITON_CACHE_DIR": str(caches / "triton"), "TORCHINDUCTOR_CACHE_DIR": str(caches / "inductor")}
-    return defaults | DEFAULT_ENVIRONMENT | kept | {"KERNELWRIGHT_CACHE": str(caches)}
+    return compiler_folders(caches) | DEFAULT_ENVIRONMENT | kept | {"KERNELWRIGHT_CACHE": str(caches)}
 
 
 def restrict_process(scratch_dir: str, channel: int, output: int, parent_pid: int) -> int:
