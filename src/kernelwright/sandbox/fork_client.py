@@ -34,8 +34,8 @@ class ForkServer:
         preload: modules that the server imports, so that children need not. They must not run a parallel operator or
             touch CUDA: neither survives a fork.
         compile_cache: the folder that torch.compile and Triton read and write in the children; by default a private
-            one of each candidate. Its entries hold absolute paths, so that a copy elsewhere is of no use. Only for candidates
-            that this process wrote: it may load what they leave there.
+            one of each candidate. Its entries hold absolute paths, so that a copy elsewhere is of no use. Only for
+            candidates that this process wrote: it may load what they leave there.
     """
 
     def __init__(self, preload: tuple[str, ...] = ("torch",), compile_cache: Path | None = None) -> None:
