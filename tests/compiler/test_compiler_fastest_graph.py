@@ -14,18 +14,17 @@ from kernelwright.compiler.fastest_graph import FastestGraph
 def graphs(monkeypatch):
     """The graphs that are compiled, and the times that their forms will have: kernels are fastest by default."""
     torch._dynamo.reset()
-    found, times, names = [], {"inductor": 100.0, "eager": 200.0, "kernels": 50.0}, iter(())
+    found, times = [], {"inductor": 100.0, "eager": 200.0, "kernels": 50.0}
     choose, time_us = FastestGraph._choose, FastestGraph._time_us
 
     def watched(self, args, differentiated):
-        nonlocal names
-        names = iter(["inductor", "eager", "kernels"])
         found.append(self)
         return choose(self, args, differentiated)
 
     def fake_time(self, form, args, differentiated):
         time_us(self, form, args, differentiated)
-        return times[next(names)]
+        name = "inductor" if form is self.inductor else "eager" if form is self.module else "kernels"
+        return times[name]
 
     monkeypatch.setattr(FastestGraph, "_choose", watched)
     monkeypatch.setattr(FastestGraph, "_time_us", fake_time)
@@ -105,6 +104,20 @@ def test_a_graph_without_kernels_runs_with_inductor(graphs, monkeypatch):
     with pytest.warns(UserWarning, match="the graph has no kernels: RuntimeError: no compiler"):
         torch.testing.assert_close(torch.compile(torch.tanh, backend=kernelwright)(x), torch.tanh(x))
     assert found[0]._chosen[False] == found[0].inductor
+
+
+@pytest.mark.gpu
+def test_short_graphs_are_replayed_as_cuda_graphs():
+    torch._dynamo.reset()
+    model = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 8)).cuda().eval()
+    compiled = torch.compile(model, backend=kernelwright)
+    results = []
+    with torch.no_grad():
+        for seed in range(3):
+            results.append((compiled(normal(4, 64, seed=seed).cuda()), model(normal(4, 64, seed=seed).cuda())))
+            model[0].weight.mul_(0.5)
+    for result, expected in results:
+        torch.testing.assert_close(result, expected, rtol=1e-4, atol=1e-5)
 
 
 def test_dynamic_sizes_are_left_to_inductor(graphs):

@@ -19,11 +19,11 @@ def measure_in_graph_us(call: BenchFn) -> float | None:
         return median(clock.time_us(call, NUM_CALLS) for _ in range(NUM_SAMPLES))
     except Exception:  # as above; if the capture cannot be ended either, the next CUDA call fails
         with suppress(RuntimeError):
-            _end_capture()
+            end_capture()
         return None
 
 
-def _end_capture() -> None:
+def end_capture() -> None:
     """Reset torch's CUDA generator: a failed capture leaves it in capture mode, a successful one resets it."""
     with torch.cuda.graph(torch.cuda.CUDAGraph()):
         torch.zeros(1, device="cuda")
