@@ -85,12 +85,8 @@ def _is_of_torch(target: Any) -> bool:
         return False
     if isinstance(target, OpOverload | OpOverloadPacket):
         return str(target).partition(".")[0] in TORCH_NAMESPACES
-    return (getattr(target, "__module__", None) or "torch").partition(".")[0] in (
-        "torch",
-        "_operator",
-        "math",
-        "builtins",
-    )
+    package = (getattr(target, "__module__", None) or "torch").partition(".")[0]
+    return package in ("torch", "_operator", "math", "builtins")
 
 
 def _has_static_address(value: Any) -> bool:
