@@ -107,6 +107,7 @@ def test_a_graph_without_kernels_runs_with_inductor(graphs, monkeypatch):
 
 
 @pytest.mark.gpu
+@pytest.mark.filterwarnings("ignore:TensorFloat32")
 def test_short_graphs_are_replayed_as_cuda_graphs():
     torch._dynamo.reset()
     model = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 8)).cuda().eval()

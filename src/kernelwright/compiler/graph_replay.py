@@ -26,7 +26,7 @@ class GraphReplay:
     call that differs from the captured one runs the function itself.
 
     Args:
-        function: called as `function(*args)`; without gradients, and without any effect.
+        function: called as `function(*args)`, twice by the constructor; without gradients, and without any effect.
         args: inputs like those of all calls.
     Raises:
         RuntimeError, ValueError: the function cannot be captured, or replayed for inputs like these.
@@ -59,6 +59,7 @@ class GraphReplay:
             self._lock.release()
 
     def _capture(self) -> Any:
+        self.function(*self._static)  # libraries initialise themselves in their first call
         try:
             with torch.cuda.graph(self._graph):
                 return self.function(*self._static)

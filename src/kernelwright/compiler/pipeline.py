@@ -35,6 +35,7 @@ from kernelwright.diagnosis.run_once import run_once
 from kernelwright.diagnosis.why import TIMING_BUDGET_S, why_with_work
 from kernelwright.machines import machine as machine_here
 from kernelwright.machines import refresh_memory
+from kernelwright.measure.clock import wall_s
 from kernelwright.measure.paired import InterleavedTimings
 from kernelwright.problems import load_problem
 from kernelwright.problems.supported import require_supported
@@ -99,11 +100,13 @@ def optimize_file(
         ForkServer(preload, compiled) as fork_server,
         tempfile.TemporaryDirectory() as folder,
     ):
+        start_s = wall_s()
         problem = load_problem(target)
+        building_s = wall_s() - start_s
         with CompilePool(torch.cuda.get_device_capability() if device == "cuda" else None) as pool:
             machine = _measured_machine(device, budget)
             tuner = Tuner(backend_for(device), device, machine, "compile" in baselines, pool=pool)
-            session = OptimizationSession(problem, tuner, budget)
+            session = OptimizationSession(problem, tuner, budget, building_s=building_s)
             _check_program(session)
             diagnosis, work = None, None
             with session.isolated("there is no diagnosis", MAX_DIAGNOSIS_SHARE * budget.total_s):
