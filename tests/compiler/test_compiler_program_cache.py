@@ -14,6 +14,19 @@ def test_a_program_has_a_folder_of_its_own(tmp_path, monkeypatch):
     assert program_cache(str(one)) == program_cache(f"{one}:Model") != program_cache(str(other))
 
 
+def test_the_oldest_folders_are_deleted(tmp_path, monkeypatch):
+    monkeypatch.setenv("KERNELWRIGHT_CACHE", str(tmp_path))
+    monkeypatch.setattr("kernelwright.compiler.program_cache.MAX_PROGRAMS", 2)
+    first, second = program_cache("first"), program_cache("second")
+    os.utime(first, (1, 1))
+    os.utime(second, (2, 2))
+    program_cache("first")
+    assert {*first.parent.iterdir()} == {first, second}
+    os.utime(first, (3, 3))
+    third = program_cache("third")
+    assert {*first.parent.iterdir()} == {first, third}
+
+
 def test_compilers_use_it_within_the_block(tmp_path, monkeypatch):
     monkeypatch.setenv("KERNELWRIGHT_CACHE", str(tmp_path))
     cache = program_cache("package.module")

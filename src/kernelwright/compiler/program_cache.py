@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,13 +11,19 @@ from pathlib import Path
 from kernelwright.core.cache import cache_dir, compiler_folders, digest
 from kernelwright.problems.importing import split_target
 
+MAX_PROGRAMS = 200
+"""Folders that are kept, each of some 10 MB."""
+
 
 def program_cache(target: str) -> Path:
-    """The folder of the program that is loaded from `target`, creating it if needed."""
+    """The folder of the program that is loaded from `target`, creating it if needed; the oldest ones are deleted."""
     path = Path(split_target(target)[0])
     text = path.read_bytes() if path.is_file() else target.encode()
     folder = cache_dir("compiled") / digest(text)
     folder.mkdir(exist_ok=True)
+    os.utime(folder)
+    for old in sorted(folder.parent.iterdir(), key=os.path.getmtime, reverse=True)[MAX_PROGRAMS:]:
+        shutil.rmtree(old, ignore_errors=True)
     return folder
 
 
