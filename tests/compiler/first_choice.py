@@ -12,8 +12,9 @@ from kernelwright.compiler.backends import backend_for
 from kernelwright.compiler.budget import Budget
 from kernelwright.compiler.in_memory import optimize_problem
 from kernelwright.compiler.kernel_source import RegionKernel, load
+from kernelwright.compiler.program_variant import EAGER, Variant
 from kernelwright.compiler.regions.axes import Unsupported
-from kernelwright.compiler.selection import EAGER, ProgramSelector, Variant
+from kernelwright.compiler.selection import ProgramSelector
 from kernelwright.compiler.session import OptimizationSession
 from kernelwright.compiler.tuning import TuningResult
 from kernelwright.core.optimization import OWN_KERNELS, RegionOutcome

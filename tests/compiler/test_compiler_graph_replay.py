@@ -62,7 +62,9 @@ def test_other_calls_run_the_function(weight):
 
 
 @on_gpu
-@pytest.mark.parametrize("function", [lambda x: (x + 1, x.view(-1)), lambda x: (y := x + 1, y.t()), lambda x: x.sum().item()])
+@pytest.mark.parametrize(
+    "function", [lambda x: (x + 1, x.view(-1)), lambda x: (y := x + 1, y.t()), lambda x: x.sum().item()]
+)
 def test_views_and_values_on_the_host_are_not_captured(function):
     with torch.no_grad(), pytest.raises((ValueError, RuntimeError)):
         GraphReplay(function, (normal(4, 8),))

@@ -15,7 +15,8 @@ from first_choice import FirstChoice, KernelsFirst, kernels_called, optimised, q
 
 from kernelwright.compiler import in_memory, selection
 from kernelwright.compiler.in_memory import optimize_problem
-from kernelwright.compiler.selection import EAGER, ProgramSelector, Variant
+from kernelwright.compiler.program_variant import EAGER, Variant
+from kernelwright.compiler.selection import ProgramSelector
 from kernelwright.core.errors import KernelwrightError
 from kernelwright.problems import Problem
 

@@ -23,7 +23,7 @@ from first_choice import KernelsFirst, module_of, quick, replace_slow_steps, run
 import kernelwright.compiler.pipeline as program
 from kernelwright.compiler import optimization_record, staged_file
 from kernelwright.compiler import session as session_module
-from kernelwright.compiler.selection import COMPILED, EAGER, Variant
+from kernelwright.compiler.program_variant import COMPILED, EAGER, Variant
 from kernelwright.core.errors import KernelwrightError, ProblemError, UsageError
 from kernelwright.core.optimization import OWN_KERNELS
 from kernelwright.core.verdict import Reason

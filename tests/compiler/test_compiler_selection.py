@@ -1,6 +1,5 @@
 """Ways to run the whole program are checked and timed against each other; a simpler one has to be beaten clearly."""
 
-import dataclasses
 import math
 import sys
 from pathlib import Path
@@ -14,21 +13,11 @@ from fake_timings import rounds_of
 from first_choice import FirstChoice, quick
 
 from kernelwright.compiler import selection
-from kernelwright.compiler.assembly.channels_last_layer import ChannelsLastLayer
 from kernelwright.compiler.assembly.cuda_graph_layer import CudaGraphLayer
-from kernelwright.compiler.assembly.cudnn_benchmark_layer import CudnnBenchmarkLayer
-from kernelwright.compiler.assembly.output_file import CompiledLayer
 from kernelwright.compiler.budget import Budget, OutOfTime
 from kernelwright.compiler.pipeline import optimize_session
-from kernelwright.compiler.selection import (
-    COMPILED,
-    EAGER,
-    ProgramSelector,
-    Variant,
-    clone_with_class,
-    explain_choice,
-    has_convolutions,
-)
+from kernelwright.compiler.program_variant import COMPILED, EAGER, Variant
+from kernelwright.compiler.selection import ProgramSelector, has_convolutions
 from kernelwright.compiler.session import OptimizationSession
 from kernelwright.measure.clock import EventClock
 from kernelwright.problems import Problem, load_problem
@@ -160,14 +149,6 @@ def test_the_fastest_few_are_timed_and_torchs_own_ways_always(monkeypatch):
 def test_graphs_and_calls_are_timed_by_one_clock(monkeypatch):
     _, (_, clock) = names_of(monkeypatch, {"torch": 9.0, "torch, in a CUDA graph": 3.0})
     assert isinstance(clock, EventClock)
-
-
-def test_the_choice_is_explained_by_the_next():
-    rounds = rounds_of({"kernels": 10.0, "torch": 13.0, "torch.compile": 20.0})
-    assert explain_choice("kernels", rounds) == "1.30x faster than the next, torch"
-    assert explain_choice("torch", rounds_of({"torch": 13.0})) == "no other was timed"
-    rejected = rounds_of({"torch": 13.0, "kernels": 10.0})
-    assert explain_choice("torch", rejected, {"kernels"}) == "no other variant passed its verification in time"
 
 
 class WithoutLength(torch.nn.Module):
@@ -498,45 +479,6 @@ def test_on_a_gpu_the_two_best_are_tried_in_graphs_unless_they_are_long(monkeypa
     selector._try_graphs(2)
     assert [variant.name for variant in found] == tried
     assert all(isinstance(variant.layers[-1], CudaGraphLayer) for variant in found)
-
-
-def test_a_variant_in_a_graph_has_the_graph_on_top():
-    variant = dataclasses.replace(COMPILED, in_graph=True)
-    assert variant.name == "torch.compile, in a CUDA graph"
-    assert list(map(type, variant.layers)) == [CompiledLayer, CudaGraphLayer]
-    assert "class Compiled(" in variant.source(Problem.from_callable(program, X, WEIGHT), "A test.")
-
-
-def test_a_variant_with_every_option_has_its_layers_in_this_order():
-    variant = dataclasses.replace(COMPILED, channels_last=True, cudnn_benchmark=True, in_graph=True)
-    assert variant.name == "torch.compile, channels-last, cuDNN's fastest algorithms, in a CUDA graph"
-    layers = [CompiledLayer, ChannelsLastLayer, CudnnBenchmarkLayer, CudaGraphLayer]
-    assert list(map(type, variant.layers)) == layers
-    assert EAGER.layers == ()
-
-
-# ---- copies of a model
-
-
-def test_a_copy_with_another_class_shares_its_weights_and_not_its_hooks():
-    class Other(nn.Linear):
-        pass
-
-    model = nn.Linear(3, 3)
-    made = clone_with_class(model, Other)
-    assert type(made) is Other
-    assert made.weight is model.weight
-    model.weight = nn.Parameter(torch.ones(3, 3))
-    assert made.weight is model.weight
-    made.register_forward_hook(lambda *_: None)
-    assert not model._forward_hooks
-
-
-def test_a_function_becomes_an_instance():
-    class Other(nn.Module):
-        pass
-
-    assert type(clone_with_class(torch.relu, Other)) is Other
 
 
 def test_timing_leaves_no_traces_in_buffers(monkeypatch):

@@ -16,8 +16,8 @@ from kernelwright.compiler.backends import backend_for
 from kernelwright.compiler.planning import plan_problem
 from kernelwright.compiler.program_suite import load_programs as programs_of
 from kernelwright.compiler.program_suite import run_program
+from kernelwright.compiler.program_variant import EAGER
 from kernelwright.compiler.regions.axes import Unsupported
-from kernelwright.compiler.selection import EAGER
 from kernelwright.core.errors import CrashError, NotFoundError
 from kernelwright.core.optimization import ProgramSuiteRow
 from kernelwright.evidence import program_runs, programs

@@ -15,8 +15,9 @@ from kernelwright.compiler.budget import Budget
 from kernelwright.compiler.kernel_source import load
 from kernelwright.compiler.optimization_record import summarize_optimization
 from kernelwright.compiler.pipeline import optimize_session
+from kernelwright.compiler.program_variant import EAGER, Variant, clone_with_class, names_in_memory
 from kernelwright.compiler.result_types import find_incomparable, register_result_types
-from kernelwright.compiler.selection import EAGER, ProgramSelector, Variant, clone_with_class, names_in_memory
+from kernelwright.compiler.selection import ProgramSelector
 from kernelwright.compiler.session import OptimizationSession, RegionTuner
 from kernelwright.compiler.tuning import Tuner
 from kernelwright.core.errors import ProblemError

@@ -12,7 +12,7 @@ from kernelwright.compiler.backends import backend_for
 from kernelwright.compiler.budget import Budget
 from kernelwright.compiler.module_summary import summarize_modules
 from kernelwright.compiler.planning import RegionPlan, merge_fallbacks, merge_rewrites, plan_problem
-from kernelwright.compiler.selection import IN_GRAPH, Variant, explain_choice
+from kernelwright.compiler.program_variant import IN_GRAPH, Variant
 from kernelwright.compiler.session import OptimizationSession, untuned
 from kernelwright.compiler.tuning import Tuner
 from kernelwright.core.bench import Bench
@@ -148,3 +148,13 @@ def summarize_plan(problem: Problem, device: str, disabled: Set[str]) -> Optimiz
         notes=tuple(notes),
         rewrites=merge_rewrites(plans),
     )
+
+
+def explain_choice(chosen: str, rounds: InterleavedTimings, rejected: Set[str] = frozenset()) -> str:
+    """State how much faster the chosen variant is than the next that was not rejected."""
+    left_out = {chosen, *rejected}
+    others = {name: timing.time_us for name, timing in rounds.timings.items() if name not in left_out}
+    if not others:
+        return "no other variant passed its verification in time" if len(rounds.timings) > 1 else "no other was timed"
+    second = min(others, key=lambda name: others[name])
+    return f"{others[second] / rounds.timings[chosen].time_us:.2f}x faster than the next, {second}"

@@ -17,8 +17,9 @@ from kernelwright.compiler.compile_ahead import CompileAhead
 from kernelwright.compiler.compile_pool import CompilePool
 from kernelwright.compiler.optimization_record import bench_of, summarize_optimization, summarize_plan
 from kernelwright.compiler.program_cache import program_cache, using_program_cache
+from kernelwright.compiler.program_variant import EAGER, Variant
 from kernelwright.compiler.rewrites.registry import ALL_REWRITES, OFF_BY_DEFAULT
-from kernelwright.compiler.selection import EAGER, ProgramSelector, Variant
+from kernelwright.compiler.selection import ProgramSelector
 from kernelwright.compiler.session import OptimizationSession
 from kernelwright.compiler.staged_file import MORE_TIME, StagedFile
 from kernelwright.compiler.tuning import Tuner

@@ -6,20 +6,16 @@ Operators between regions and the overhead of a call count only here.
 
 from __future__ import annotations
 
-import copy
 import math
-from collections.abc import Callable, Set
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 
-from kernelwright.compiler.assembly.channels_last_layer import ChannelsLastLayer
-from kernelwright.compiler.assembly.cuda_graph_layer import NUM_PLAIN_CALLS, CudaGraphLayer
-from kernelwright.compiler.assembly.cudnn_benchmark_layer import CudnnBenchmarkLayer
-from kernelwright.compiler.assembly.output_file import MODEL_NEW, CompiledLayer, Layer, assemble_file, result_types
+from kernelwright.compiler.assembly.cuda_graph_layer import NUM_PLAIN_CALLS
 from kernelwright.compiler.compile_ahead import CompileAhead
-from kernelwright.compiler.kernel_source import load
+from kernelwright.compiler.program_variant import AUTOTUNED, COMPILED, EAGER, Variant, build_variant
 from kernelwright.compiler.session import OptimizationSession
 from kernelwright.core.optimization import OWN_KERNELS, TORCH, TORCH_COMPILE
 from kernelwright.core.progress import report_stage
@@ -29,15 +25,11 @@ from kernelwright.measure.buffers import RotatingBuffers
 from kernelwright.measure.clock import EventClock, measure_steady_us, wall_s
 from kernelwright.measure.paired import InterleavedTimings, time_variants
 from kernelwright.problems.held_out import declares_held_out_inputs
-from kernelwright.problems.problem import MODEL_SEED, Problem, temporary_seed
-from kernelwright.problems.state import copy_state
 from kernelwright.verification.accuracy.expected import Expected, compute_expected
 from kernelwright.verification.outcome import tf32_as_set
 from kernelwright.verification.quick_check import find_program_mismatch
 from kernelwright.verification.verdict import MIN_SETS
 
-CHANNELS_LAST, CUDNN_BENCHMARK, IN_GRAPH = "channels-last", "cuDNN's fastest algorithms", "in a CUDA graph"
-MAX_AUTOTUNE, MAX_AUTOTUNE_MODE = "max-autotune", "max-autotune-no-cudagraphs"
 MIN_AUTOTUNE_BUDGET_S = 180.0
 """Budget from which on torch.compile may tune: it compiles tens of kernels for each product."""
 CLEAR_SPEEDUP = 1.004
@@ -61,63 +53,6 @@ MAX_CHECKED_SHARE = 32
 GRAPH_BELOW_US = 20_000.0
 """Longer programs do not wait for their launches."""
 _CONVOLUTIONS = (torch.nn.Conv2d, torch.nn.ConvTranspose2d, torch.nn.Conv3d, torch.nn.ConvTranspose3d)
-
-
-@dataclass(frozen=True)
-class Variant:
-    """One way to run the whole program.
-
-    Attributes:
-        engine: what computes: `torch`, `torch.compile` or `kernels`.
-        layer: of the engine; None for torch.
-        channels_last: images and weights are reordered.
-        cudnn_benchmark: cuDNN times its algorithms.
-        in_graph: it is replayed as a CUDA graph.
-        max_autotune: torch.compile tunes products and convolutions.
-    """
-
-    engine: str
-    layer: Layer | None = None
-    channels_last: bool = False
-    cudnn_benchmark: bool = False
-    in_graph: bool = False
-    max_autotune: bool = False
-
-    @property
-    def options(self) -> tuple[str, ...]:
-        """The names of the options that it uses."""
-        options = {
-            MAX_AUTOTUNE: self.max_autotune,
-            CHANNELS_LAST: self.channels_last,
-            CUDNN_BENCHMARK: self.cudnn_benchmark,
-            IN_GRAPH: self.in_graph,
-        }
-        return tuple(name for name, used in options.items() if used)
-
-    @property
-    def name(self) -> str:
-        """`torch.compile, channels-last, in a CUDA graph`."""
-        return ", ".join([self.engine, *self.options])
-
-    @property
-    def layers(self) -> tuple[Layer, ...]:
-        """The layers of the output file."""
-        wrappers: list[Layer | None] = [
-            self.layer,
-            ChannelsLastLayer() if self.channels_last else None,
-            CudnnBenchmarkLayer() if self.cudnn_benchmark else None,
-            CudaGraphLayer() if self.in_graph else None,
-        ]
-        return tuple(filter(None, wrappers))
-
-    def source(self, problem: Problem, header: str) -> str:
-        """The text of the output file."""
-        return assemble_file(problem, self.layers, header)
-
-
-EAGER = Variant(TORCH)
-COMPILED = Variant(TORCH_COMPILE, CompiledLayer())
-AUTOTUNED = Variant(TORCH_COMPILE, CompiledLayer(mode=MAX_AUTOTUNE_MODE), max_autotune=True)
 
 
 @dataclass
@@ -283,18 +218,7 @@ class ProgramSelector:
         self._programs = {name: program for name, program in self._programs.items() if name in kept}
 
     def _build(self, variant: Variant) -> Callable[..., Any]:
-        problem, program = self.session.problem, self.session.program
-        if variant == EAGER:
-            return program
-        if variant == COMPILED:
-            return torch.compile(program, dynamic=False)
-        if variant == AUTOTUNED:
-            return torch.compile(program, dynamic=False, mode=MAX_AUTOTUNE_MODE)
-        text = variant.source(replace(problem, source=None), "A variant in memory.")
-        new_class = getattr(load(text, names_in_memory(problem, program)), MODEL_NEW)
-        if not variant.channels_last or not isinstance(program, torch.nn.Module):
-            return clone_with_class(program, new_class)
-        return _construct(new_class, problem).to(self.session.device)
+        return build_variant(variant, self.session.problem, self.session.program, self.session.device)
 
     def _find_mismatch(self, program: Callable[..., Any], variant: Variant) -> str:
         """What is wrong with a variant's results for the session's inputs, or an empty string."""
@@ -385,42 +309,3 @@ class ProgramSelector:
 def has_convolutions(program: Any) -> bool:
     """Whether a module has two- or three-dimensional convolutions."""
     return isinstance(program, torch.nn.Module) and any(isinstance(one, _CONVOLUTIONS) for one in program.modules())
-
-
-def explain_choice(chosen: str, rounds: InterleavedTimings, rejected: Set[str] = frozenset()) -> str:
-    """State how much faster the chosen variant is than the next that was not rejected."""
-    left_out = {chosen, *rejected}
-    others = {name: timing.time_us for name, timing in rounds.timings.items() if name not in left_out}
-    if not others:
-        return "no other variant passed its verification in time" if len(rounds.timings) > 1 else "no other was timed"
-    second = min(others, key=lambda name: others[name])
-    return f"{others[second] / rounds.timings[chosen].time_us:.2f}x faster than the next, {second}"
-
-
-def names_in_memory(problem: Problem, program: Any) -> dict[str, Any]:
-    """The names that the source of a variant in memory needs: the original program, and the types of its results."""
-    base = type(program) if isinstance(program, torch.nn.Module) else program
-    return {name: one for one, name in result_types(problem).items()} | {"Model": base}
-
-
-def clone_with_class(model: Any, cls: type[torch.nn.Module]) -> torch.nn.Module:
-    """A shallow copy of the model with another class.
-
-    It shares the model's dicts of parameters, buffers and modules, and so sees later changes of them; hooks are copied.
-    """
-    if not isinstance(model, torch.nn.Module):
-        return cls()
-    clone = copy.copy(model)
-    for name, value in vars(model).items():
-        if name.endswith("_hooks") and isinstance(value, dict):
-            vars(clone)[name] = value.copy()
-    clone.__class__ = cls
-    return clone
-
-
-def _construct(cls: type[torch.nn.Module], problem: Problem) -> torch.nn.Module:
-    """Another instance with parameters and buffers of its own, of the same values."""
-    with temporary_seed(MODEL_SEED):
-        made = cls(*problem.init_inputs)
-    copy_state(problem, made, problem.name)
-    return made

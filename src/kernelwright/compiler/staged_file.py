@@ -11,7 +11,7 @@ from kernelwright.compiler.assembly.graph_layer import GraphLayer
 from kernelwright.compiler.assembly.kernel_layer import KernelLayer
 from kernelwright.compiler.budget import OutOfTime, time_limit
 from kernelwright.compiler.kernel_source import load
-from kernelwright.compiler.selection import EAGER, Variant, names_in_memory
+from kernelwright.compiler.program_variant import EAGER, Variant, names_in_memory
 from kernelwright.compiler.session import OptimizationSession
 from kernelwright.core.cache import write_atomic
 from kernelwright.core.errors import ProblemError
