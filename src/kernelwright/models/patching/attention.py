@@ -28,12 +28,24 @@ def match_attention(module: nn.Module) -> Callable[..., Any] | None:
 
 @functools.cache
 def _can_select(forward: Any) -> bool:
-    return FUNCTIONS_NAME in collect_names(forward) and select_backends(forward) is not None
+    return FUNCTIONS_NAME in collect_names(forward) and _rebind_functions(forward) is not None
 
 
-def select_backends(forward: Any) -> Any:
-    """A copy of a forward that runs SDPA on the fastest backend; None if its attention functions cannot be rebound."""
-    return rebind(forward, FUNCTIONS_NAME, lambda functions: AttentionFunctions(functions))
+def _rebind_functions(forward: Any) -> Any:
+    return rebind(forward, FUNCTIONS_NAME, AttentionFunctions)
+
+
+def select_backends(original: Any) -> Any:
+    """A forward that runs SDPA on the fastest backend; the original one under torch.compile, which looks for the
+    attributes of a rebound name in the original value."""
+    rebound = _rebind_functions(original)
+
+    @functools.wraps(original)
+    def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
+        run = original if torch.compiler.is_compiling() else rebound
+        return run(self, *args, **kwargs)
+
+    return forward
 
 
 class AttentionFunctions:
@@ -54,8 +66,7 @@ class AttentionFunctions:
 
 
 def _select_function(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-    is_sdpa = name == SDPA and not torch.compiler.is_compiling()
-    return functools.partial(run_attention, function) if is_sdpa else function
+    return functools.partial(run_attention, function) if name == SDPA else function
 
 
 def run_attention(

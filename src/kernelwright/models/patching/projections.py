@@ -7,8 +7,9 @@ to its dtype after each product; autograd rounds each product as well.
 
 from __future__ import annotations
 
+import contextlib
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -98,16 +99,21 @@ class _SharedLinear(torch.autograd.Function):
         x, *weights = ctx.saved_tensors
         needs_x, needs_weight = ctx.needs_input_grad[0], ctx.needs_input_grad[1 : 1 + len(weights)]
         needs_bias = ctx.needs_input_grad[1 + len(weights) :]
-        rows, dys = (
-            x.reshape(-1, x.shape[-1]),
-            [None if dy is None else dy.reshape(-1, dy.shape[-1]) for dy in gradients],
-        )
+        rows = x.reshape(-1, x.shape[-1])
+        dys = [None if dy is None else dy.reshape(-1, dy.shape[-1]) for dy in gradients]
         dx = _sum_products(dys, weights) if needs_x else None
         return (
             None if dx is None else dx.view(x.shape),
-            *(dy.t() @ rows if dy is not None and is_wanted else None for dy, is_wanted in zip(dys, needs_weight)),
-            *(dy.sum(0) if dy is not None and is_wanted else None for dy, is_wanted in zip(dys, needs_bias)),
+            *_map_wanted(lambda dy: dy.t() @ rows, dys, needs_weight),
+            *_map_wanted(lambda dy: dy.sum(0), dys, needs_bias),
         )
+
+
+def _map_wanted(
+    compute: Callable[[Tensor], Tensor], dys: list[Tensor | None], is_wanted: Sequence[bool]
+) -> list[Tensor | None]:
+    """A gradient for each layer, None where it is not wanted or the layer's result was not used."""
+    return [compute(dy) if dy is not None and wanted else None for dy, wanted in zip(dys, is_wanted, strict=True)]
 
 
 def _sum_products(dys: list[Tensor | None], weights: list[Tensor]) -> Tensor | None:
@@ -135,10 +141,8 @@ def _share_input(module: Any, names: tuple[str, ...]) -> bool:
 
     others = {name: lambda x, *_, **__: x for name, _ in module.named_children()}
     recorders = {name: functools.partial(record, name) for name in names}
-    try:
+    with contextlib.suppress(Exception):  # by the last recorder, or it has another signature
         call_forward(replace_attributes(module, others | recorders), x)
-    except Exception:  # by the last recorder, or it has another signature
-        pass
     return sorted(called) == sorted(names)
 
 

@@ -134,10 +134,11 @@ def _normalizes_stream(module: nn.Module, norm_names: list[str]) -> bool:
     children |= {name: functools.partial(normalize, 2 + i) for i, name in enumerate(norm_names)} | {ATTENTION: attend}
     layer = replace_attributes(module, children)
     try:
-        expected, result = call_forward(layer, x), call_forward(layer, ResidualStream(x))
-        first, second = (
-            _materialize(one)[0] if isinstance(one, tuple) else _materialize(one) for one in (expected, result)
-        )
-        return bool(normalized) and is_close(first, second)
+        expected, result = (_first(_materialize(call_forward(layer, one))) for one in (x, ResidualStream(x)))
+        return bool(normalized) and is_close(result, expected)
     except Exception:  # it uses the stream in another way, or has another signature
         return False
+
+
+def _first(result: Any) -> Any:
+    return result[0] if isinstance(result, tuple) else result
