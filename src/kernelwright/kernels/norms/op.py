@@ -69,7 +69,7 @@ def rms_norm_with_input(
 
     Arguments and errors as `rms_norm`.
     """
-    if not torch.is_grad_enabled():
+    if not (torch.is_grad_enabled() and x.requires_grad):
         return rms_norm(x, weight, eps=eps, offset=offset, cast_first=cast_first), x
     _validate(x, None, weight, None)
     return _NormWithInput.apply(x, None, weight, None, eps, offset, False, cast_first, True)

@@ -112,7 +112,7 @@ def count_patched(model: nn.Module) -> PatchCounts:
     """How many modules of each part run our kernels."""
     counts = Counter(part for module in model.modules() for part in patched_parts(module))
     has_loss = any(vars(module).get("_loss_function") is causal_loss for module in model.modules())
-    return PatchCounts(**{part: has_loss if part == "loss" else counts[part] for part in PatchCounts._fields})
+    return PatchCounts(loss=has_loss, **{part: counts[part] for part in PatchCounts._fields if part != "loss"})
 
 
 class _Plan(NamedTuple):

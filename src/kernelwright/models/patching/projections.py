@@ -20,6 +20,7 @@ from kernelwright.kernels.operators import is_plain_tensor, is_transformed
 from kernelwright.models.patching.hooks import has_plain_parameters
 from kernelwright.models.patching.probing import ROWS, call_forward, seeded_randn
 from kernelwright.models.patching.subclasses import replace_attributes
+from kernelwright.models.patching.view import CallView
 
 GROUPS = (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"))
 
@@ -43,8 +44,7 @@ def _share_projections(names: tuple[str, ...]) -> Callable[[Any], Any]:
             if is_transformed() or not torch.is_grad_enabled():
                 return original(self, *args, **kwargs)
             shared = SharedInput({name: getattr(self, name) for name in names})
-            replaced = {name: functools.partial(shared.project, name) for name in names}
-            return original(replace_attributes(self, replaced), *args, **kwargs)
+            return original(replace_attributes(self, shared.views()), *args, **kwargs)
 
         return forward
 
@@ -60,6 +60,10 @@ class SharedInput:
 
     def __init__(self, layers: dict[str, Any]) -> None:
         self._layers, self._input, self._results = layers, None, {}
+
+    def views(self) -> dict[str, CallView]:
+        """The layers by name, each with `project` as its call."""
+        return {name: CallView(one, functools.partial(self.project, name)) for name, one in self._layers.items()}
 
     def project(self, name: str, x: Tensor) -> Tensor:
         """The result of a layer: (..., K) to (..., N)."""

@@ -20,6 +20,7 @@ from kernelwright.models.patching.forwards import NormFormula, detect_norm
 from kernelwright.models.patching.hooks import has_plain_parameters
 from kernelwright.models.patching.probing import ROWS, call_forward, is_close, seeded_randn
 from kernelwright.models.patching.subclasses import PatchedModule, replace_attributes, unpatched_class
+from kernelwright.models.patching.view import CallView
 
 ATTENTION, INPUT = "self_attn", "hidden_states"
 
@@ -86,12 +87,16 @@ def _fuse_residuals(norms: tuple[tuple[str, NormFormula], ...]) -> Callable[[Any
             if is_transformed() or not torch.is_grad_enabled() or not isinstance(x, Tensor):
                 return original(self, *args, **kwargs)
             kwargs = {name: value for name, value in kwargs.items() if name != INPUT}
-            replaced = {name: functools.partial(_apply_norm, getattr(self, name), formula) for name, formula in norms}
+            replaced = {name: _accept_stream(getattr(self, name), formula) for name, formula in norms}
             return _materialize(original(replace_attributes(self, replaced), ResidualStream(x), *others, **kwargs))
 
         return forward
 
     return wrap
+
+
+def _accept_stream(norm: Any, formula: NormFormula) -> CallView:
+    return CallView(norm, functools.partial(_apply_norm, norm, formula))
 
 
 def _apply_norm(norm: Any, formula: NormFormula, x: Any) -> Tensor:

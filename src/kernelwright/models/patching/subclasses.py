@@ -46,8 +46,8 @@ def uninstall(module: nn.Module) -> None:
     Raises:
         PatchError: its class was changed after it was patched, as by `fully_shard`.
     """
-    if isinstance(module, PatchedModule):
-        module.__class__ = unpatched_class(module)
+    if (original := unpatched_class(module)) is not type(module):
+        module.__class__ = original
 
 
 def unpatched_class(module: nn.Module) -> type[nn.Module]:
