@@ -17,7 +17,7 @@ from kernelwright.kernels.operators import is_plain_tensor, is_transformed
 from kernelwright.models.patching.backends import prefer_fastest
 from kernelwright.models.patching.closures import collect_names, rebind
 
-FUNCTIONS_NAME, SDPA = "ALL_ATTENTION_FUNCTIONS", "sdpa"
+FUNCTIONS_NAME, SDPA, DEVICE_TYPE = "ALL_ATTENTION_FUNCTIONS", "sdpa", "cuda"
 
 
 def match_attention(module: nn.Module) -> Callable[..., Any] | None:
@@ -111,5 +111,5 @@ def _may_select(
     """Whether another backend computes the same up to rounding, and a measurement would not be seen by a transform."""
     is_defined = not dropout and position_bias is None and not torch.are_deterministic_algorithms_enabled()
     is_step = module.training and inputs[0].shape[-2] > 1
-    is_plain = all(one.is_cuda and is_plain_tensor(one, False) for one in inputs)
+    is_plain = all(one.device.type == DEVICE_TYPE and is_plain_tensor(one, False) for one in inputs)
     return is_step and is_defined and is_plain and not is_transformed()

@@ -52,7 +52,8 @@ def prefer_fastest(attention: Attention, inputs: Sequence[Tensor], options: Hash
         options: what else the time depends on.
     """
     enabled = tuple(backend for backend, is_enabled in _ENABLED.items() if is_enabled())
-    autocast_dtype = torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else None
+    device_type = inputs[0].device.type
+    autocast_dtype = torch.get_autocast_dtype(device_type) if torch.is_autocast_enabled(device_type) else None
     layouts = tuple((one.device, one.dtype, one.shape, one.stride()) for one in inputs)
     key = layouts, options, enabled, autocast_dtype
     if key not in _choices:
@@ -80,7 +81,7 @@ def choose_backend(attention: Attention, inputs: Sequence[Tensor], enabled: Sequ
         warnings.simplefilter("ignore")  # torch warns about each reason why a backend does not support the inputs
         try:
             trial = _Trial(attention, inputs)
-            expected = trial.run()
+            expected = trial.run()  # first: torch sets its order at the first call, also where a context has set one
             backends = [None, *(one for one in CANDIDATES if one in enabled and trial.agrees(one, expected))]
             times_us = [[trial.time_us(one) for one in backends] for _ in range(ROUNDS)]
         except RuntimeError:

@@ -39,7 +39,6 @@ from kernelwright.models.patching.subclasses import (
     install,
     patched_parts,
     replace_attributes,
-    uninstall,
     unpatched_class,
 )
 
@@ -101,8 +100,10 @@ def unpatch(model: Model) -> Model:
     Raises:
         PatchError: the class of a module was changed after `patch`, as by `fully_shard`.
     """
-    for module in model.modules():
-        uninstall(module)
+    originals = [(module, unpatched_class(module)) for module in model.modules()]
+    for module, original in originals:
+        if original is not type(module):
+            module.__class__ = original
         if vars(module).get("_loss_function") is causal_loss:
             object.__delattr__(module, "_loss_function")
     return model

@@ -40,16 +40,6 @@ def install(module: nn.Module, part: str, function: Callable[..., Any]) -> None:
     module.__class__ = _make_subclass(unpatched_class(module), tuple(sorted(parts, key=_rank)))
 
 
-def uninstall(module: nn.Module) -> None:
-    """Set the original class of a module; no effect on a module that is not patched.
-
-    Raises:
-        PatchError: its class was changed after it was patched, as by `fully_shard`.
-    """
-    if (original := unpatched_class(module)) is not type(module):
-        module.__class__ = original
-
-
 def unpatched_class(module: nn.Module) -> type[nn.Module]:
     """The class of a module without our parts.
 
