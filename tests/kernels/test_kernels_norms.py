@@ -207,7 +207,8 @@ def test_a_norm_with_its_input_adds_the_gradient_of_the_input(used):
 
     def compute_gradients(*outputs):
         kept = [(one, dy.to(one.dtype)) for one, dy, is_used in zip(outputs, dys, used, strict=True) if is_used]
-        gradients = torch.autograd.grad(*zip(*kept, strict=True), [x, weight], allow_unused=True)
+        results, gradients = zip(*kept, strict=True)
+        gradients = torch.autograd.grad(results, [x, weight], gradients, allow_unused=True)
         return [x.new_zeros(()) if one is None else one for one in gradients]
 
     want = compute_gradients(expected, x * 1)

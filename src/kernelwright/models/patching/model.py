@@ -52,19 +52,26 @@ OPTIONAL_MATCHERS = {"attention": match_attention, "projections": match_projecti
 def patch(
     model: Model, *, parts: Collection[str] | None = None, keep_logits: bool = False, check: bool = False
 ) -> Model:
-    """Replace RMSNorm, SwiGLU or GeGLU, rotary embedding and the causal loss in a model, in place.
+    """Replace RMSNorm, SwiGLU or GeGLU, rotary embedding and the causal loss in a model, in place, and make the
+    attention, projections and residual sums of a training step faster.
 
     In training (`model.training`), a call with labels computes the loss together with the last linear layer, in chunks
     of rows, and returns no logits (None): all logits are the largest tensor of a training step. In evaluation mode,
     and without labels, logits are returned as before.
+    "attention" runs `scaled_dot_product_attention` in training mode on the backend of torch that is fastest for the
+    shapes, measured at the first call with them, if its results agree; deterministic mode, masks and dropout keep
+    torch's own. "projections" adds the input gradients of q_proj, k_proj and v_proj, and of gate_proj and up_proj, in
+    their matrix products. "residuals" adds within the norms of a decoder layer. All three have no effect under
+    torch.compile, and are skipped for modules with hooks or other classes; "projections" also under autocast.
     Warns about parts that were not found, about modules that match a part but were skipped, and if the loss cannot be
     computed without logits.
 
     Args:
         model: a Hugging Face nn.Module; `unpatch` reverts it. A module whose forward was replaced on the instance is
             skipped. Save a patched model by its state_dict; it cannot be pickled.
-        parts: some of "norms", "gates", "rotary" and "loss": only these are patched, and each must be found. None:
-            all that are found; also omits causal masks under torch.compile where attention does not need them.
+        parts: some of "norms", "gates", "rotary", "loss", "attention", "projections" and "residuals": only these are
+            patched, and each must be found. None: all that are found, without a warning about the last three; also
+            omits causal masks under torch.compile where attention does not need them.
         keep_logits: return logits in training too; `unpatch` first to change it.
         check: compare the patched model's logits, loss and gradient on random tokens with the original's, using a
             copy in FP32 (FP64 for an FP32 model) as reference. Needs memory for that copy and three gradients.
