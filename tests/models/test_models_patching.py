@@ -521,6 +521,7 @@ if transformers:
         model = getattr(transformers, f"{name}ForCausalLM")(config).to(DEVICE)
         found = count_patched(patch(model, check=True))
         assert (found.gates, found.rotary, found.loss) == (2, 2, True)
+        assert (found.attention, found.projections, found.residuals) == (2, 4, 2)
         assert found.norms >= 5
 
     def test_a_base_model_of_hugging_face_has_no_loss():

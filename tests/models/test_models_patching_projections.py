@@ -4,8 +4,12 @@ import copy
 
 import pytest
 import torch
-from torch import nn
+from torch import distributed, nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import DTensor
 from torch.nn import functional as F
+from torch.nn.parallel import DistributedDataParallel
 from torch.nn.utils import parametrize
 from torch.utils.checkpoint import checkpoint
 
@@ -181,6 +185,31 @@ def test_a_layer_that_changed_after_the_patch_is_called(change, shared):
         change(one.k_proj)
     torch.testing.assert_close(results(other, x), results(module, x))
     assert not shared
+
+
+@pytest.fixture
+def one_process():
+    distributed.init_process_group("gloo", store=distributed.HashStore(), rank=0, world_size=1)
+    yield
+    distributed.destroy_process_group()
+
+
+def full_results(module, x):
+    return [one.full_tensor() if isinstance(one, DTensor) else one for one in results(module, x)]
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:FSDP2-wrapped module")  # o_proj returns a view, patched or not
+def test_distributed_modules(one_process, shared):
+    module, x = Attention(), torch.randn(2, 5, K)
+    want, mesh = results(module, x), init_device_mesh("cpu", (1,))
+    torch.testing.assert_close(results(DistributedDataParallel(patched(module)), x), want)
+    torch.testing.assert_close(full_results(fully_shard(patched(module), mesh=mesh), x), want)
+    assert len(shared) == 2
+    other = patched(module)
+    fully_shard(other.q_proj, mesh=mesh)
+    torch.testing.assert_close(full_results(fully_shard(other, mesh=mesh), x), want)
+    assert len(shared) == 2, "a layer whose weights are sharded by themselves is called"
 
 
 class CrossAttention(Attention):
