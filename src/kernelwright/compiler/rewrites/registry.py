@@ -22,6 +22,7 @@ from kernelwright.compiler.rewrites.increasing_functions import pool_before_func
 from kernelwright.compiler.rewrites.linear_reductions import reduce_linear_maps
 from kernelwright.compiler.rewrites.means import fuse_means
 from kernelwright.compiler.rewrites.padding_sinking import sink_padding
+from kernelwright.compiler.rewrites.pointwise_pools import pool_before_pointwise
 from kernelwright.compiler.rewrites.pool_chains import join_pools
 from kernelwright.compiler.rewrites.pooled_convolutions import compose_pooled_convolutions
 from kernelwright.compiler.rewrites.query_attention import split_query_attention
@@ -92,6 +93,11 @@ REWRITES = (
         "increasing_functions",
         "the maximum of windows is taken before an increasing function",
         _graph_only(pool_before_functions),
+    ),
+    Rewrite(
+        "pointwise_pools",
+        "the input of a 1x1 convolution is pooled instead of its output",
+        _graph_only(pool_before_pointwise),
     ),
     Rewrite("pool_chains", "a pooling of a pooling becomes one pooling", _graph_only(join_pools)),
     Rewrite(
