@@ -163,9 +163,12 @@ def _assign_group(node: fx.Node, group_of: GroupByNode, order: dict[fx.Node, int
         Unsupported: the node cannot be in any region.
     """
     producers = list(dict.fromkeys(group_of[arg] for arg in node.all_input_nodes if arg in group_of))
+    inputs = [arg for arg in node.all_input_nodes if arg.op == "call_function"]
     for merged in ([producers] if len(producers) > 1 else []) + [[one] for one in reversed(producers)] + [[]]:
         nodes = sorted({n for group in merged for n in group.nodes}, key=order.__getitem__)
-        if merged and _would_create_cycle([*nodes, node], group_of):
+        if _reads_others(inputs, merged, group_of) and _would_create_cycle(
+            [*nodes, node], group_of, order, order[node]
+        ):
             continue
         try:
             lowering = merged[0].lowering.copy() if len(merged) == 1 else lower_nodes(nodes)
@@ -178,6 +181,12 @@ def _assign_group(node: fx.Node, group_of: GroupByNode, order: dict[fx.Node, int
         group = _Group(lowering, [*nodes, node])
         group_of |= dict.fromkeys(group.nodes, group)
         return
+
+
+def _reads_others(inputs: Sequence[fx.Node], merged: Sequence[_Group], group_of: GroupByNode) -> bool:
+    """Whether a node that reads the inputs could create a cycle if it joins some groups: if it leads through another
+    input, or from one group to another."""
+    return len(merged) > 1 or (bool(merged) and any(group_of.get(one) is not merged[0] for one in inputs))
 
 
 def _reject_multi_output(group_of: GroupByNode, refused: dict[fx.Node, str]) -> None:
@@ -226,7 +235,7 @@ def _pairs_that_share_nodes(groups: Sequence[_Group]) -> Iterator[tuple[_Group, 
 def _try_fuse(one: _Group, other: _Group, group_of: GroupByNode, order: dict[fx.Node, int]) -> _Group | None:
     """The merged group, or None if it is not supported or does not move fewer bytes."""
     nodes = sorted({*one.nodes, *other.nodes}, key=order.__getitem__)
-    if _would_create_cycle(nodes, group_of):
+    if _would_create_cycle(nodes, group_of, order, len(order)):
         return None
     try:
         own = {node for group in (one, other) for node in group.nodes if node not in group.recomputed}
@@ -400,14 +409,18 @@ def _check_storable(lowering: Lowering, nodes: list[fx.Node]) -> None:
     lowering.build("trial", [node for node in outputs if node not in unstorable], keep_unused=True)
 
 
-def _would_create_cycle(nodes: list[fx.Node], group_of: GroupByNode) -> bool:
-    """Whether a node outside both depends on one of these nodes and is an input of one."""
+def _would_create_cycle(nodes: list[fx.Node], group_of: GroupByNode, order: dict[fx.Node, int], last: int) -> bool:
+    """Whether a node outside both depends on one of these nodes and is an input of one.
+
+    Args:
+        last: the position after which no node is in a group: what comes later leads to no node before it.
+    """
     inside = set(nodes)
     stack = [user for node in nodes for user in node.users if user not in inside]
     seen: set[fx.Node] = set()
     while stack:
         node = stack.pop()
-        if node in seen:
+        if node in seen or order[node] > last:
             continue
         seen.add(node)
         group = group_of.get(node)
