@@ -91,6 +91,7 @@ def plan_regions(
     _move_after_products(group_of, order)
     _fuse_neighbors(group_of, order)
     _recompute_cheap_values(group_of, order)
+    _move_after_rows(group_of, order)
     _recompute_rows_of_products(group_of, order)
     _store_row_values_as_fp32(graph, group_of)
     order = {node: index for index, node in enumerate(graph.nodes)}
@@ -276,20 +277,68 @@ def _move_after_products(group_of: GroupByNode, order: dict[fx.Node, int]) -> No
 
 def _move_to_readers(node: fx.Node, group_of: GroupByNode, order: dict[fx.Node, int]) -> None:
     """Move a node to the groups that read it, if these are all other groups, and can compute it."""
-    group, readers = group_of[node], dict.fromkeys(group_of.get(user) for user in node.users)
-    others = [one for one in group.nodes if one is not node]
-    groups = [reader for reader in readers if reader is not None and reader is not group]
-    if len(groups) < len(readers):
-        return
     try:
-        extended = _extend_groups({node}, groups, group_of, order)
-        remaining = _Group(lower_nodes(others), others, group.recomputed)
+        group_of.update(_moved_to_readers({node}, set(), group_of, order))
     except Unsupported:
         return
-    owner = extended[next(iter(groups[0].nodes))]
-    owner.recomputed -= {node}
-    group_of.update(extended)
-    group_of.update({one: remaining for one in others if group_of[one] is group} | {node: owner})
+
+
+def _moved_to_readers(
+    moved: set[fx.Node], shared: set[fx.Node], group_of: GroupByNode, order: dict[fx.Node, int]
+) -> GroupByNode:
+    """The groups that change if those that read some nodes of another group compute them.
+
+    Args:
+        shared: nodes that both compute.
+    Raises:
+        Unsupported: the group or a node outside all groups needs them, or a group cannot compute them.
+    """
+    group = group_of[next(iter(moved))]
+    others = [one for one in group.nodes if one not in moved]
+    readers = {group_of.get(user): user for node in moved for user in node.users if user not in moved}
+    groups = [reader for reader in readers if reader is not None and reader is not group]
+    if len(groups) < len(readers):
+        raise Unsupported("it is read elsewhere")
+    extended = _extend_groups(moved | shared, groups, group_of, order)
+    remaining = _Group(lower_nodes(others), others, group.recomputed)
+    owner = extended[readers[groups[0]]]
+    owner.recomputed -= moved
+    rest = {one: remaining for one in others if group_of[one] is group}
+    return extended | rest | dict.fromkeys(moved, owner)
+
+
+def _move_after_rows(group_of: GroupByNode, order: dict[fx.Node, int]) -> None:
+    """Move what follows elementwise from the values of rows, such as a norm from its mean and variance, to the groups
+    that read it, where that moves fewer bytes: they read the values of the rows instead."""
+    for group in list(dict.fromkeys(group_of.values())):
+        for value in group.live_outputs(group_of):
+            rows = {node for node in group.nodes if group.lowering.is_row_value(node)}
+            producers = _producers([value], [node for node in group.nodes if node not in rows])
+            if len(producers) > MAX_RECOMPUTED_NODES or not all(map(_is_simple, producers)):
+                continue
+            if value in rows or not all(group_of[node] is group for node in producers):
+                continue
+            _try_move(group, producers, group_of, order)
+
+
+def _try_move(group: _Group, nodes: set[fx.Node], group_of: GroupByNode, order: dict[fx.Node, int]) -> None:
+    """Move some nodes of a group to the groups that read them, if that moves fewer bytes. The inputs of nodes that the
+    rest of the group reads are computed in both."""
+    rest = set(group.nodes) - nodes
+    shared = _producers([node for node in nodes if not rest.isdisjoint(node.users)], nodes)
+    kept = next((one for one in group.nodes if one in rest and group_of[one] is group), None)
+    reads_rest = any(source in rest for node in shared for source in node.all_input_nodes)
+    if kept is None or reads_rest or shared == nodes:
+        return
+    try:
+        trial = group_of | _moved_to_readers(nodes - shared, shared, group_of, order)
+        outside = [user for node in nodes - shared for user in node.users if user not in nodes]
+        before, after = (dict.fromkeys(by[one] for one in (kept, *outside)) for by in (group_of, trial))
+        gain = _total_bytes_moved(before, group_of, order) - _total_bytes_moved(after, trial, order)
+    except Unsupported:
+        return
+    if gain > 0:
+        group_of.update(trial)
 
 
 def _recompute_rows_of_products(group_of: GroupByNode, order: dict[fx.Node, int]) -> None:
