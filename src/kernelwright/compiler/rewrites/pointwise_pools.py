@@ -69,7 +69,7 @@ def _match(node: fx.Node) -> tuple[Pool, Convolution, list[AffineStep]] | None:
     convolution, steps = found
     if not isinstance(convolution, Convolution) or len(convolution.stride) + is_row != len(pool.dims):
         return None
-    is_pointwise = set((*convolution.kernel, *convolution.stride)) == {1} and not any(convolution.padding)
+    is_pointwise = {*convolution.kernel, *convolution.stride} == {1} and not any(convolution.padding)
     return (pool, convolution, steps) if is_pointwise and all(is_per_channel(step, 1) for step in steps) else None
 
 
