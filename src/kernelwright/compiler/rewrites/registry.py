@@ -16,6 +16,7 @@ from kernelwright.compiler.rewrites.costs import estimate_work
 from kernelwright.compiler.rewrites.degenerate import count_degenerate_results, replace_degenerate_results
 from kernelwright.compiler.rewrites.depthwise_convolutions import mark_depthwise_convolutions
 from kernelwright.compiler.rewrites.diagonals import gather_diagonals
+from kernelwright.compiler.rewrites.einsum_paths import order_einsums
 from kernelwright.compiler.rewrites.einsums import replace_einsums
 from kernelwright.compiler.rewrites.equal_products import join_equal_products
 from kernelwright.compiler.rewrites.increasing_functions import pool_before_functions
@@ -74,6 +75,11 @@ REWRITES = (
         "repeated_work",
         "what is computed twice, or has no effect, is computed once or not at all",
         _graph_only(remove_repeated_work),
+    ),
+    Rewrite(
+        "einsum_paths",
+        "einsums become products of two tensors, in the order that moves the fewest bytes",
+        _graph_only(order_einsums),
     ),
     Rewrite("einsums", "an einsum of matrices becomes a product", _graph_only(replace_einsums)),
     Rewrite(
