@@ -17,7 +17,11 @@ from kernelwright.core.units import DTYPE_BYTES
 
 
 class Matrix(Record, frozen=True, kw_only=True, tag=True):
-    """An operand: element `[row, k]` of a batch is at `batch * batch_stride + row * row_stride + k * k_stride`."""
+    """An operand: element `[row, k]` of a batch is at `batch * batch_stride + row * row_stride + k * k_stride`.
+
+    Attributes:
+        heads: consecutive elements of the batch that are `head_stride` apart; `batch_stride` is that of groups of them.
+    """
 
     buffer: str
     dtype: str
@@ -25,6 +29,17 @@ class Matrix(Record, frozen=True, kw_only=True, tag=True):
     row_stride: int
     k_stride: int
     offset: int = 0
+    heads: int = 1
+    head_stride: int = 0
+
+    @property
+    def has_batch(self) -> bool:
+        """Whether the matrices of a batch differ."""
+        return bool(self.batch_stride or self.head_stride)
+
+    def count(self, batch: int) -> int:
+        """The different matrices of a batch of that size."""
+        return (batch // self.heads if self.batch_stride else 1) * (self.heads if self.head_stride else 1)
 
 
 class Filters(Record, frozen=True, kw_only=True, tag=True):
@@ -230,7 +245,7 @@ class ContractionRegion(Record, frozen=True, kw_only=True, dict=True):
             right = one.batch * one.right.channels * prod(one.right.image_size)
         else:
             left, right = (
-                rows * one.k * (one.batch if isinstance(matrix, Matrix) and matrix.batch_stride else 1)
+                rows * one.k * (matrix.count(one.batch) if isinstance(matrix, Matrix) else 1)
                 for rows, matrix in ((one.m, one.left), (one.n, one.right))
             )
         operands = left * DTYPE_BYTES[one.left.dtype] + right * DTYPE_BYTES[one.right.dtype]
