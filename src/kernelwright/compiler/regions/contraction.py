@@ -20,7 +20,8 @@ class Matrix(Record, frozen=True, kw_only=True, tag=True):
     """An operand: element `[row, k]` of a batch is at `batch * batch_stride + row * row_stride + k * k_stride`.
 
     Attributes:
-        heads: consecutive elements of the batch that are `head_stride` apart; `batch_stride` is that of groups of them.
+        batch_axes: size and stride of the inner dimensions of the batch, the outermost first; `batch_stride` is that of
+            what is left of the batch then.
     """
 
     buffer: str
@@ -29,17 +30,17 @@ class Matrix(Record, frozen=True, kw_only=True, tag=True):
     row_stride: int
     k_stride: int
     offset: int = 0
-    heads: int = 1
-    head_stride: int = 0
+    batch_axes: tuple[tuple[int, int], ...] = ()
 
     @property
     def has_batch(self) -> bool:
         """Whether the matrices of a batch differ."""
-        return bool(self.batch_stride or self.head_stride)
+        return bool(self.batch_stride or any(stride for _, stride in self.batch_axes))
 
     def count(self, batch: int) -> int:
         """The different matrices of a batch of that size."""
-        return (batch // self.heads if self.batch_stride else 1) * (self.heads if self.head_stride else 1)
+        outer = batch // prod(size for size, _ in self.batch_axes)
+        return (outer if self.batch_stride else 1) * prod(size for size, stride in self.batch_axes if stride)
 
 
 class Filters(Record, frozen=True, kw_only=True, tag=True):

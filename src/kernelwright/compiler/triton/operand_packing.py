@@ -111,10 +111,13 @@ class SplitMatrix(Record, frozen=True, kw_only=True):
 
 def batch_start(matrix: Matrix) -> str:
     """Return the offset of an element of a batch."""
-    if matrix.heads == 1:
-        return f"batch.to(tl.int64) * {matrix.batch_stride}"
-    head = f"batch % {matrix.heads} * {matrix.head_stride}"
-    return f"(batch // {matrix.heads}).to(tl.int64) * {matrix.batch_stride} + {head}"
+    inner, terms = 1, []
+    for size, stride in reversed(matrix.batch_axes):
+        index = f"batch // {inner} % {size}" if inner > 1 else f"batch % {size}"
+        terms.append(f"({index}).to(tl.int64) * {stride}")
+        inner *= size
+    outer = f"(batch // {inner})" if inner > 1 else "batch"
+    return " + ".join([f"{outer}.to(tl.int64) * {matrix.batch_stride}", *reversed(terms)])
 
 
 class PackedLayout(Record, frozen=True, kw_only=True):
