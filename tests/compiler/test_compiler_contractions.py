@@ -257,7 +257,8 @@ def cases():
 NAMES = [name for name, _ in cases()]
 _FAST = {
     "linear_bias", "bmm_four", "flipped", "of_itself", "kept", "outputs", "positions", "rows_and_columns", "heads",
-    "named", "halves", "batches_of_heads", "odd-tf32", "plain-tf32", "one_channel-tf32", "signal", "t_phases-half", "t_empty_phases-tf32",
+    "named", "halves", "batches_of_heads", "odd-tf32", "plain-tf32", "one_channel-tf32", "signal", "t_phases-half",
+    "t_empty_phases-tf32",
     "t_groups-tf32", "hard-epilogue", "hard-first_pixel-tf32", "hard-t_signal", *list(RANDOM)[:1],
 }  # fmt: skip
 TIERS = [name if name in _FAST else slow(name) for name in NAMES]

@@ -1,4 +1,4 @@
-"""Einsums of several tensors become products of two, in the order that moves the fewest bytes, of the parts that are used.
+"""Einsums of several tensors become products of two, of the parts that are used, in the order that costs the least.
 
 Proof: an einsum is the sum over its labels of a product of elements, in which factors and sums can be taken in any
 order. One element along a label of the result needs one element along it of each operand. Zeros along a label that is
@@ -7,12 +7,9 @@ summed add nothing, as long as what they multiply is finite. An operand that is 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from itertools import combinations
-from math import prod
-from string import ascii_letters
-from typing import NamedTuple
+from collections.abc import Sequence
+from dataclasses import replace
+from string import ascii_lowercase, ascii_uppercase
 
 import torch
 from torch import fx
@@ -20,10 +17,19 @@ from torch import fx
 from kernelwright.compiler.regions.axes import Unsupported
 from kernelwright.compiler.regions.nodes import dim_arg, fill_value, node_arg, shape_of
 from kernelwright.compiler.regions.operators import CONSTANTS, PAD, op_name
+from kernelwright.compiler.rewrites.einsum_terms import (
+    Cut,
+    Einsum,
+    Pair,
+    Term,
+    cut_terms,
+    find_order,
+    is_short,
+    match_einsum,
+    summed_labels,
+)
 from kernelwright.compiler.rewrites.rewriting import (
-    FULL_PRECISION_DTYPES,
     bind_arguments,
-    has_tensor,
     insert_call,
     inserting_calls_before,
     is_alias,
@@ -35,49 +41,8 @@ from kernelwright.compiler.rewrites.rewriting import (
 aten = torch.ops.aten
 MAX_TERMS = 6
 """Tensors of an einsum, of which all orders are tried."""
-FLOPS_PER_BYTE = 20
-"""FLOPs in the time of a byte of memory traffic: FP32 products on an H100 reach about 60 TFLOP/s at 3 TB/s."""
 MIN_GAIN = 1.1
 """Cost of the einsum as it is over that of the order found."""
-MAX_SHORT_SUM, MAX_SHORT_ROWS = 16, 4
-"""Summands, and rows or columns, of a product that is a sum of products of elements: matrix units need more."""
-
-
-class Cut(NamedTuple):
-    """A part along a dimension: one element, without the dimension, if `size` is 0."""
-
-    start: int
-    size: int
-
-
-@dataclass(frozen=True)
-class Term:
-    """A factor of an einsum: a tensor, the labels of its dimensions, and the cuts along some, in order."""
-
-    node: fx.Node
-    given: str
-    cuts: tuple[tuple[str, Cut], ...] = ()
-
-    @property
-    def labels(self) -> str:
-        """Those that are left after the cuts."""
-        selected = {label for label, cut in self.cuts if not cut.size}
-        return "".join(label for label in self.given if label not in selected)
-
-
-@dataclass(frozen=True)
-class Einsum:
-    """A sum of products.
-
-    Attributes:
-        sizes: of each label.
-        cost: of the nodes that it replaces, in bytes.
-    """
-
-    terms: tuple[Term, ...]
-    out: str
-    sizes: Mapping[str, int]
-    cost: float
 
 
 def order_einsums(graph: fx.Graph) -> int:
@@ -87,39 +52,21 @@ def order_einsums(graph: fx.Graph) -> int:
 
 
 def _rewrite(graph: fx.Graph, node: fx.Node) -> bool:
-    einsum = _match(node)
-    if einsum is None:
+    einsum = match_einsum(node)
+    if einsum is None or len(einsum.terms) > MAX_TERMS:
         return False
     result, einsum = _cut_result(node, einsum)
     einsum = _expand(einsum)
-    steps, cost = _find_order([term.labels for term in einsum.terms], einsum)
+    steps, cost = find_order([term.labels for term in einsum.terms], einsum)
     is_same = len(einsum.terms) == 2 and cost * MIN_GAIN > einsum.cost
-    if cost > einsum.cost or (is_same and not _is_short(*steps[-1], einsum)):
+    if cost > einsum.cost or (is_same and not is_short(*steps[-1], einsum)):
         return False
     with inserting_calls_before(graph, result):
         new = _insert(graph, einsum, steps)
         return replace_value(graph, result, _in_layout_of(graph, result, new))
 
 
-# ---- matching
-
-
-def _match(node: fx.Node) -> Einsum | None:
-    """Match an einsum whose labels occur once in each operand."""
-    left, arrow, out = str(node.args[0]).replace(" ", "").partition("->")
-    names, operands = left.split(","), list(node.args[1])  # type: ignore[arg-type]
-    if not arrow or "." in left or len(operands) < 2 or not all(map(has_tensor, operands)):
-        return None
-    if any(len(set(one)) != len(one) for one in (*names, out)) or tensor_of(node).dtype not in FULL_PRECISION_DTYPES:
-        return None
-    sizes: dict[str, int] = {}
-    for name, operand in zip(names, operands, strict=True):
-        for label, size in zip(name, shape_of(operand), strict=True):
-            if sizes.setdefault(label, size) != size or not size:
-                return None
-    terms = tuple(Term(operand, name) for name, operand in zip(names, operands, strict=True))
-    einsum = Einsum(terms, out, sizes, 0.0)
-    return replace(einsum, cost=_cost_from_left(einsum))
+# ---- factors
 
 
 def _cut_result(node: fx.Node, einsum: Einsum) -> tuple[fx.Node, Einsum]:
@@ -130,18 +77,7 @@ def _cut_result(node: fx.Node, einsum: Einsum) -> tuple[fx.Node, Einsum]:
     given = bind_arguments(user)
     label = einsum.out[given["dim"]]
     cut = Cut(given["index"] % einsum.sizes[label], 0)
-    return user, replace(_cut_terms(einsum, label, cut), out=einsum.out.replace(label, ""))
-
-
-def _cut_terms(einsum: Einsum, label: str, cut: Cut) -> Einsum:
-    def cut_term(term: Term) -> Term:
-        if label not in term.labels:
-            return term
-        return replace(term, cuts=(*term.cuts, (label, cut)))
-
-    return replace(
-        einsum, terms=tuple(map(cut_term, einsum.terms)), sizes={**einsum.sizes, label: cut.size or einsum.sizes[label]}
-    )
+    return user, replace(cut_terms(einsum, label, cut), out=einsum.out.replace(label, ""))
 
 
 def _expand(einsum: Einsum) -> Einsum:
@@ -162,7 +98,7 @@ def _without_zeros(einsum: Einsum, term: Term) -> Einsum | None:
     if label in einsum.out or not size:
         return None
     others = tuple(one for one in einsum.terms if one is not term)
-    cut = _cut_terms(replace(einsum, terms=others), label, Cut(start, size))
+    cut = cut_terms(replace(einsum, terms=others), label, Cut(start, size))
     position = einsum.terms.index(term)
     terms = (*cut.terms[:position], Term(source, term.labels), *cut.terms[position:])
     copied = tensor_of(term.node).nbytes + tensor_of(source).nbytes
@@ -201,13 +137,13 @@ def _joined(einsum: Einsum, term: Term) -> Einsum | None:
     node, cut = _skip_slice(term.node)
     if node.target != aten.einsum.default or term.cuts or not (_is_read_once(node) and _is_read_once(term.node)):
         return None
-    inner = _match(node)
+    inner = match_einsum(node)
     if inner is None or len(einsum.terms) + len(inner.terms) - 1 > MAX_TERMS:
         return None
     if cut is not None:
-        inner = _cut_terms(inner, inner.out[cut[0]], cut[1])
+        inner = cut_terms(inner, inner.out[cut[0]], cut[1])
     names = dict(zip(inner.out, term.labels, strict=True))
-    free = (letter for letter in ascii_letters if letter not in einsum.sizes)
+    free = (label for label in ascii_lowercase + ascii_uppercase if label not in einsum.sizes)
     names |= {label: next(free) for label in inner.sizes if label not in names}
     renamed = [
         Term(one.node, "".join(names[label] for label in one.given), tuple((names[at], cut) for at, cut in one.cuts))
@@ -220,8 +156,8 @@ def _joined(einsum: Einsum, term: Term) -> Einsum | None:
         {**einsum.sizes, **{names[label]: size for label, size in inner.sizes.items()}},
         einsum.cost + inner.cost,
     )
-    separate = sum(_find_order([one.labels for one in part.terms], part)[1] for part in (einsum, inner))
-    return joined if _find_order([one.labels for one in joined.terms], joined)[1] < separate else None
+    separate = sum(find_order([one.labels for one in part.terms], part)[1] for part in (einsum, inner))
+    return joined if find_order([one.labels for one in joined.terms], joined)[1] < separate else None
 
 
 def _skip_slice(node: fx.Node) -> tuple[fx.Node, tuple[int, Cut] | None]:
@@ -243,73 +179,6 @@ def _reads_values(node: fx.Node) -> bool:
     if op_name(node.target) in CONSTANTS:
         return False
     return not (is_alias(node) and node.users) or any(map(_reads_values, node.users))
-
-
-# ---- order
-
-
-Pair = tuple[str, str, str]
-"""The labels of two factors and of their product."""
-
-
-def _find_order(terms: Sequence[str], einsum: Einsum) -> tuple[list[Pair], float]:
-    """The products of two factors that cost the least, and their cost; each is the last factor of the next ones."""
-    if len(terms) == 1:
-        return [], 0.0
-    best: tuple[list[Pair], float] | None = None
-    for one, other in combinations(range(len(terms)), 2):
-        rest = [labels for index, labels in enumerate(terms) if index not in (one, other)]
-        pair = _pair(terms[one], terms[other], rest, einsum)
-        later, cost = _find_order([*rest, pair[2]], einsum)
-        cost += _pair_cost(pair, einsum)
-        if best is None or cost < best[1]:
-            best = [pair, *later], cost
-    assert best is not None
-    return best
-
-
-def _pair(one: str, other: str, rest: Sequence[str], einsum: Einsum) -> Pair:
-    """The product of two factors: without the labels that nothing else has; the result's have its order."""
-    if not rest:
-        return one, other, einsum.out
-    larger, smaller = sorted((one, other), key=lambda labels: -_numel(labels, einsum))
-    labels = dict.fromkeys(larger + smaller)
-    return one, other, "".join(label for label in labels if any(label in kept for kept in (*rest, einsum.out)))
-
-
-def _pair_cost(pair: Pair, einsum: Einsum) -> float:
-    """Bytes, and FLOPs as bytes."""
-    itemsize = tensor_of(einsum.terms[0].node).element_size()
-    flops = _numel("".join({*pair[0], *pair[1]}), einsum) * (2 if _summed(pair) else 1)
-    return itemsize * sum(_numel(labels, einsum) for labels in pair) + flops / FLOPS_PER_BYTE
-
-
-def _cost_from_left(einsum: Einsum) -> float:
-    """The cost of the order in which torch multiplies."""
-    terms, cost = [term.labels for term in einsum.terms], 0.0
-    while len(terms) > 1:
-        pair = _pair(terms[0], terms[1], terms[2:], einsum)
-        cost += _pair_cost(pair, einsum)
-        terms = [pair[2], *terms[2:]]
-    return cost
-
-
-def _numel(labels: str, einsum: Einsum) -> int:
-    return prod(einsum.sizes[label] for label in labels)
-
-
-def _summed(pair: Pair) -> str:
-    return "".join(label for label in dict.fromkeys(pair[0] + pair[1]) if label not in pair[2])
-
-
-def _is_short(one: str, other: str, out: str, einsum: Einsum) -> bool:
-    """Whether a product has few summands and few rows or columns."""
-    rows, columns = (
-        _numel("".join(label for label in out if (label in one, label in other) == sides), einsum)
-        for sides in ((True, False), (False, True))
-    )
-    summed = _numel(_summed((one, other, out)), einsum)
-    return summed <= MAX_SHORT_SUM and min(rows, columns) <= MAX_SHORT_ROWS
 
 
 # ---- insertion
@@ -341,8 +210,8 @@ def _insert_cuts(graph: fx.Graph, term: Term) -> fx.Node:
 
 def _insert_pair(graph: fx.Graph, pair: Pair, factors: Sequence[fx.Node], einsum: Einsum) -> fx.Node:
     one, other, out = pair
-    summed = _summed(pair)
-    if summed and not _is_short(one, other, out, einsum):
+    summed = summed_labels(pair)
+    if summed and not is_short(one, other, out, einsum):
         return insert_call(graph, aten.einsum.default, f"{one},{other}->{out}", list(factors))
     aligned = [_align(graph, node, labels, out + summed) for node, labels in zip(factors, (one, other), strict=True)]
     product = insert_call(graph, aten.mul.Tensor, *aligned)

@@ -5,6 +5,7 @@ Several labels of the rows, of the columns or of the sum are one dimension of th
 
 from __future__ import annotations
 
+from itertools import pairwise
 from math import prod
 from typing import NamedTuple
 
@@ -109,9 +110,7 @@ def _can_join(node: fx.Node, labels: str, dims: tuple[str, ...]) -> bool:
     """Whether the labels of each dimension are one in memory."""
     value = tensor_of(node)
     stride, size = (dict(zip(labels, map(int, given), strict=True)) for given in (value.stride(), value.shape))
-    return all(
-        stride[outer] == stride[inner] * size[inner] for dim in dims for outer, inner in zip(dim, dim[1:], strict=False)
-    )
+    return all(stride[outer] == stride[inner] * size[inner] for dim in dims for outer, inner in pairwise(dim))
 
 
 def _joined(graph: fx.Graph, node: fx.Node, dims: tuple[str, ...]) -> fx.Node:
