@@ -79,6 +79,12 @@ PRODUCTS = {
     "expanded_batches": (lambda a, b: torch.bmm(a.expand(3, 20, 40), b), X, normal(3, 40, 30)),
     "permuted_batches": (lambda a, b: torch.bmm(a.permute(1, 0, 2), b.permute(1, 2, 0)), X[:, None].expand(20, 3, 40)
                          .contiguous(), normal(30, 3, 40)),
+    "batches_of_heads": (lambda a, b: a.transpose(1, 2) @ b.permute(0, 2, 3, 1), normal(2, 20, 3, 40),
+                         normal(2, 30, 3, 40)),
+    "expanded_heads": (lambda a, b: a.transpose(1, 2) @ b[:, None].expand(2, 3, 40, 30), normal(2, 20, 3, 40),
+                       normal(2, 40, 30)),
+    "permuted_heads": (lambda a, b: a.permute(1, 2, 0, 3, 4) @ b.permute(0, 2, 1, 3, 4), normal(3, 2, 2, 17, 40),
+                       normal(2, 3, 2, 40, 18)),
     "of_itself": (lambda a: a @ a.T, X),
     "of_a_square": (lambda a: a @ a, normal(17, 17)),
     "odd": (product, normal(67, 13), normal(13, 71)),

@@ -17,6 +17,7 @@ from kernelwright.compiler.forward_codegen import PlannedRegion
 from kernelwright.compiler.reference import bind_placeholders, build_reference
 from kernelwright.compiler.regions.operators import op_name
 from kernelwright.compiler.regions.partition import plan_regions
+from kernelwright.compiler.rewrites import concat_sinking
 from kernelwright.compiler.rewrites.concat_sinking import sink_concats
 from kernelwright.compiler.rewrites.registry import OFF_BY_DEFAULT
 
@@ -311,3 +312,17 @@ def test_a_graph_without_concatenations_is_not_touched():
     before = str(made.graph)
     sink_concats(made.graph)
     assert str(made.graph) == before
+
+
+@pytest.mark.parametrize("neighbors", range(4, 28, 3))
+def test_statistics_at_the_edge_of_what_is_planned(monkeypatch, neighbors):
+    """A variance and mean of which some results are nearer to a concatenation than others."""
+
+    def program(x, y):
+        joined = torch.cat([x, y], 1)
+        normed = torch.relu(F.batch_norm(joined, None, None, training=True))
+        return torch.cat([joined, normed * 2], 1), F.batch_norm(normed, None, None, training=True)
+
+    monkeypatch.setattr(concat_sinking, "MAX_NEIGHBORS", neighbors)
+    x, y = normal(2, 4, 5, 6), normal(2, 4, 5, 6)
+    captured(program, x, y).graph.lint()

@@ -95,7 +95,7 @@ def check(program, args, *, tf32=False, modes=1, hard=False):
         reference = build_reference(planned.captured, part)
         rights, exacts = reference(*inputs), reference(*map(in_double, inputs))
         configs = {one.operands: small(one) for one in generate_contraction_configs(part.region)[::-1]}
-        assert len(configs) == modes
+        assert len(configs) >= modes
         for one in configs.values():
             outputs = run_region(part.region, inputs, one)
             for got, right, exact in zip(outputs, rights, exacts, strict=True):
@@ -257,7 +257,8 @@ def cases():
 NAMES = [name for name, _ in cases()]
 _FAST = {
     "linear_bias", "bmm_four", "flipped", "of_itself", "kept", "outputs", "positions", "rows_and_columns", "heads",
-    "named", "halves", "odd-tf32", "plain-tf32", "one_channel-tf32", "signal", "t_phases-half", "t_empty_phases-tf32",
+    "named", "halves", "batches_of_heads", "odd-tf32", "plain-tf32", "one_channel-tf32", "signal", "t_phases-half",
+    "t_empty_phases-tf32",
     "t_groups-tf32", "hard-epilogue", "hard-first_pixel-tf32", "hard-t_signal", *list(RANDOM)[:1],
 }  # fmt: skip
 TIERS = [name if name in _FAST else slow(name) for name in NAMES]
@@ -406,7 +407,7 @@ def test_narrow_offsets_are_int32():
 
 def test_a_tensor_of_the_program_may_have_the_name_of_a_buffer():
     region = region_of(*EPILOGUES["named"])
-    config = generate_contraction_configs(region)[0]
+    config = next(one for one in generate_contraction_configs(region) if one.operands == "split")
     assert set(print_contraction(region, config).scratch) == {
         "left_operand_hi", "left_operand_lo", "left_operand_scale", "right_operand_hi", "right_operand_lo",
         "right_operand_scale",
@@ -452,13 +453,22 @@ def test_configs_are_different_and_do_not_waste_most_of_a_tile(name):
     assert all(2 * max(part.region.contraction.m, smallest) > one.BLOCK_M for one in configs)
 
 
+def test_products_that_memory_limits_are_not_split():
+    shallow = region_of(lambda a, b: a @ b, meta(64, 64, 128), meta(64, 128, 16), any_size=True)
+    configs = generate_contraction_configs(shallow)
+    assert [one.operands for one in configs[:1] + configs[-1:]] == ["direct", "split"]
+    assert not print_contraction(shallow, configs[0]).scratch
+    deep = region_of(lambda a, b: a @ b, meta(512, 512), meta(512, 512), any_size=False)
+    assert {one.operands for one in generate_contraction_configs(deep)} == {"split"}
+
+
 @pytest.mark.parametrize(
     ("k", "steps"), [(5, {(16, 1)}), (32, {(32, 1)}), (100, {(64, 2)}), (4096, {(64, 3), (64, 4)})]
 )
 def test_short_sums_have_short_steps_and_pipelines(k, steps):
     (part,) = contractions(plan(product, normal(256, k), normal(k, 256), tf32=False))
     configs = generate_contraction_configs(part.region)
-    assert {(one.BLOCK_K, one.num_stages) for one in configs} == steps
+    assert {(one.BLOCK_K, one.num_stages) for one in configs if one.operands == "split"} == steps
 
 
 @pytest.mark.parametrize("channels", [41, 144, 480, 528, 1056])

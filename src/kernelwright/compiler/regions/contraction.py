@@ -17,7 +17,12 @@ from kernelwright.core.units import DTYPE_BYTES
 
 
 class Matrix(Record, frozen=True, kw_only=True, tag=True):
-    """An operand: element `[row, k]` of a batch is at `batch * batch_stride + row * row_stride + k * k_stride`."""
+    """An operand: element `[row, k]` of a batch is at `batch * batch_stride + row * row_stride + k * k_stride`.
+
+    Attributes:
+        batch_axes: size and stride of the inner dimensions of the batch, the outermost first; `batch_stride` is that of
+            what is left of the batch then.
+    """
 
     buffer: str
     dtype: str
@@ -25,6 +30,17 @@ class Matrix(Record, frozen=True, kw_only=True, tag=True):
     row_stride: int
     k_stride: int
     offset: int = 0
+    batch_axes: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def has_batch(self) -> bool:
+        """Whether the matrices of a batch differ."""
+        return bool(self.batch_stride or any(stride for _, stride in self.batch_axes))
+
+    def count(self, batch: int) -> int:
+        """The different matrices of a batch of that size."""
+        outer = batch // prod(size for size, _ in self.batch_axes)
+        return (outer if self.batch_stride else 1) * prod(size for size, stride in self.batch_axes if stride)
 
 
 class Filters(Record, frozen=True, kw_only=True, tag=True):
@@ -230,7 +246,7 @@ class ContractionRegion(Record, frozen=True, kw_only=True, dict=True):
             right = one.batch * one.right.channels * prod(one.right.image_size)
         else:
             left, right = (
-                rows * one.k * (one.batch if isinstance(matrix, Matrix) and matrix.batch_stride else 1)
+                rows * one.k * (matrix.count(one.batch) if isinstance(matrix, Matrix) else 1)
                 for rows, matrix in ((one.m, one.left), (one.n, one.right))
             )
         operands = left * DTYPE_BYTES[one.left.dtype] + right * DTYPE_BYTES[one.right.dtype]

@@ -150,9 +150,20 @@ def _batches_of(node: fx.Node) -> tuple[Matrix, int, int]:
 def _matrix(node: fx.Node, *, transposed: bool) -> Matrix:
     root, strides, offset = resolve_view(node)
     rows, depth = (strides[-1], strides[-2]) if transposed else (strides[-2], strides[-1])
-    batch = _common_stride(shape_of(node)[:-2], strides[:-2]) if len(strides) > 2 else 0
+    batch, axes = _batch_strides(shape_of(node)[:-2], strides[:-2])
     return Matrix(buffer=root.name, dtype=dtype_of(root), batch_stride=batch, row_stride=rows, k_stride=depth,
-                  offset=offset)  # fmt: skip
+                  offset=offset, batch_axes=axes)  # fmt: skip
+
+
+def _batch_strides(shape: Sequence[int], strides: Sequence[int]) -> tuple[int, tuple[tuple[int, int], ...]]:
+    """The stride of the outermost dimensions that are one in memory, and the sizes and strides of the others."""
+    axes: list[tuple[int, int]] = []
+    for size, stride in zip(shape, strides, strict=True):
+        if axes and axes[-1][1] == size * stride:
+            axes[-1] = (axes[-1][0] * size, stride)
+        elif size != 1:
+            axes.append((size, stride))
+    return (axes[0][1], tuple(axes[1:])) if axes else (0, ())
 
 
 def _common_stride(shape: Sequence[int], strides: Sequence[int]) -> int:

@@ -32,6 +32,7 @@ from kernelwright.compiler.regions.nodes import (
     require_number,
     result_shape,
     shape_of,
+    stored_strides,
     variance_correction,
     variance_dtype,
 )
@@ -139,7 +140,7 @@ class Lowering(DepthwiseLowering):
             raise Unsupported("concatenation of different dtypes")
         values = [self._value(one) for one in inputs]
         self._dims[node] = self._axes.broadcast(*(self._dims[one] for one in inputs))
-        stride = int(torch.empty_like(node.meta["val"]).stride()[dim])
+        stride = stored_strides(node)[dim]
         starts = accumulate((shape_of(one)[dim] for one in inputs), initial=0)
         self._concat_pieces[node] = [
             ConcatPiece(value, start * stride, self._dims[one])

@@ -6,6 +6,7 @@ The `type: ignore` comments here, in `lowering`, `concat_boundaries` and `concat
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -35,6 +36,17 @@ READ_AS_FP32 = "read_wide"
 """Key in the meta of a node that casts an FP32 tensor to half precision: a region reads the FP32 tensor instead."""
 ROW_PRODUCT = "row_product"
 """Key in the meta of a matrix product that a region computes: see `row_products`."""
+
+
+def stored_strides(node: fx.Node) -> tuple[int, ...]:
+    """Return the strides in which a node's value is stored: its own if its memory is dense."""
+    value = node.meta["val"]
+    return _dense_strides(tuple(map(int, value.shape)), tuple(map(int, value.stride())))
+
+
+@lru_cache(4096)
+def _dense_strides(shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int, ...]:
+    return torch.empty_like(torch.empty_strided(shape, strides, device="meta")).stride()
 
 
 def is_rematerializable(node: fx.Node) -> bool:

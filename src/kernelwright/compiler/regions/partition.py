@@ -91,6 +91,7 @@ def plan_regions(
     _move_after_products(group_of, order)
     _fuse_neighbors(group_of, order)
     _recompute_cheap_values(group_of, order)
+    _move_after_rows(group_of, order)
     _recompute_rows_of_products(group_of, order)
     _store_row_values_as_fp32(graph, group_of)
     order = {node: index for index, node in enumerate(graph.nodes)}
@@ -163,9 +164,12 @@ def _assign_group(node: fx.Node, group_of: GroupByNode, order: dict[fx.Node, int
         Unsupported: the node cannot be in any region.
     """
     producers = list(dict.fromkeys(group_of[arg] for arg in node.all_input_nodes if arg in group_of))
+    inputs = [arg for arg in node.all_input_nodes if arg.op == "call_function"]
     for merged in ([producers] if len(producers) > 1 else []) + [[one] for one in reversed(producers)] + [[]]:
         nodes = sorted({n for group in merged for n in group.nodes}, key=order.__getitem__)
-        if merged and _would_create_cycle([*nodes, node], group_of):
+        if _reads_others(inputs, merged, group_of) and _would_create_cycle(
+            [*nodes, node], group_of, order, order[node]
+        ):
             continue
         try:
             lowering = merged[0].lowering.copy() if len(merged) == 1 else lower_nodes(nodes)
@@ -178,6 +182,12 @@ def _assign_group(node: fx.Node, group_of: GroupByNode, order: dict[fx.Node, int
         group = _Group(lowering, [*nodes, node])
         group_of |= dict.fromkeys(group.nodes, group)
         return
+
+
+def _reads_others(inputs: Sequence[fx.Node], merged: Sequence[_Group], group_of: GroupByNode) -> bool:
+    """Whether a node that reads the inputs could create a cycle if it joins some groups: if it leads through another
+    input, or from one group to another."""
+    return len(merged) > 1 or (bool(merged) and any(group_of.get(one) is not merged[0] for one in inputs))
 
 
 def _reject_multi_output(group_of: GroupByNode, refused: dict[fx.Node, str]) -> None:
@@ -226,7 +236,7 @@ def _pairs_that_share_nodes(groups: Sequence[_Group]) -> Iterator[tuple[_Group, 
 def _try_fuse(one: _Group, other: _Group, group_of: GroupByNode, order: dict[fx.Node, int]) -> _Group | None:
     """The merged group, or None if it is not supported or does not move fewer bytes."""
     nodes = sorted({*one.nodes, *other.nodes}, key=order.__getitem__)
-    if _would_create_cycle(nodes, group_of):
+    if _would_create_cycle(nodes, group_of, order, len(order)):
         return None
     try:
         own = {node for group in (one, other) for node in group.nodes if node not in group.recomputed}
@@ -267,20 +277,68 @@ def _move_after_products(group_of: GroupByNode, order: dict[fx.Node, int]) -> No
 
 def _move_to_readers(node: fx.Node, group_of: GroupByNode, order: dict[fx.Node, int]) -> None:
     """Move a node to the groups that read it, if these are all other groups, and can compute it."""
-    group, readers = group_of[node], dict.fromkeys(group_of.get(user) for user in node.users)
-    others = [one for one in group.nodes if one is not node]
-    groups = [reader for reader in readers if reader is not None and reader is not group]
-    if len(groups) < len(readers):
-        return
     try:
-        extended = _extend_groups({node}, groups, group_of, order)
-        remaining = _Group(lower_nodes(others), others, group.recomputed)
+        group_of.update(_moved_to_readers({node}, set(), group_of, order))
     except Unsupported:
         return
-    owner = extended[next(iter(groups[0].nodes))]
-    owner.recomputed -= {node}
-    group_of.update(extended)
-    group_of.update({one: remaining for one in others if group_of[one] is group} | {node: owner})
+
+
+def _moved_to_readers(
+    moved: set[fx.Node], shared: set[fx.Node], group_of: GroupByNode, order: dict[fx.Node, int]
+) -> GroupByNode:
+    """The groups that change if those that read some nodes of another group compute them.
+
+    Args:
+        shared: nodes that both compute.
+    Raises:
+        Unsupported: the group or a node outside all groups needs them, or a group cannot compute them.
+    """
+    group = group_of[next(iter(moved))]
+    others = [one for one in group.nodes if one not in moved]
+    readers = {group_of.get(user): user for node in moved for user in node.users if user not in moved}
+    groups = [reader for reader in readers if reader is not None and reader is not group]
+    if len(groups) < len(readers):
+        raise Unsupported("it is read elsewhere")
+    extended = _extend_groups(moved | shared, groups, group_of, order)
+    remaining = _Group(lower_nodes(others), others, group.recomputed)
+    owner = extended[readers[groups[0]]]
+    owner.recomputed -= moved
+    rest = {one: remaining for one in others if group_of[one] is group}
+    return extended | rest | dict.fromkeys(moved, owner)
+
+
+def _move_after_rows(group_of: GroupByNode, order: dict[fx.Node, int]) -> None:
+    """Move what follows elementwise from the values of rows, such as a norm from its mean and variance, to the groups
+    that read it, where that moves fewer bytes: they read the values of the rows instead."""
+    for group in list(dict.fromkeys(group_of.values())):
+        for value in group.live_outputs(group_of):
+            rows = {node for node in group.nodes if group.lowering.is_row_value(node)}
+            producers = _producers([value], [node for node in group.nodes if node not in rows])
+            if len(producers) > MAX_RECOMPUTED_NODES or not all(map(_is_simple, producers)):
+                continue
+            if value in rows or not all(group_of[node] is group for node in producers):
+                continue
+            _try_move(group, producers, group_of, order)
+
+
+def _try_move(group: _Group, nodes: set[fx.Node], group_of: GroupByNode, order: dict[fx.Node, int]) -> None:
+    """Move some nodes of a group to the groups that read them, if that moves fewer bytes. The inputs of nodes that the
+    rest of the group reads are computed in both."""
+    rest = set(group.nodes) - nodes
+    shared = _producers([node for node in nodes if not rest.isdisjoint(node.users)], nodes)
+    kept = next((one for one in group.nodes if one in rest and group_of[one] is group), None)
+    reads_rest = any(source in rest for node in shared for source in node.all_input_nodes)
+    if kept is None or reads_rest or shared == nodes:
+        return
+    try:
+        trial = group_of | _moved_to_readers(nodes - shared, shared, group_of, order)
+        outside = [user for node in nodes - shared for user in node.users if user not in nodes]
+        before, after = (dict.fromkeys(by[one] for one in (kept, *outside)) for by in (group_of, trial))
+        gain = _total_bytes_moved(before, group_of, order) - _total_bytes_moved(after, trial, order)
+    except Unsupported:
+        return
+    if gain > 0:
+        group_of.update(trial)
 
 
 def _recompute_rows_of_products(group_of: GroupByNode, order: dict[fx.Node, int]) -> None:
@@ -400,14 +458,18 @@ def _check_storable(lowering: Lowering, nodes: list[fx.Node]) -> None:
     lowering.build("trial", [node for node in outputs if node not in unstorable], keep_unused=True)
 
 
-def _would_create_cycle(nodes: list[fx.Node], group_of: GroupByNode) -> bool:
-    """Whether a node outside both depends on one of these nodes and is an input of one."""
+def _would_create_cycle(nodes: list[fx.Node], group_of: GroupByNode, order: dict[fx.Node, int], last: int) -> bool:
+    """Whether a node outside both depends on one of these nodes and is an input of one.
+
+    Args:
+        last: the position after which no node is in a group: what comes later leads to no node before it.
+    """
     inside = set(nodes)
     stack = [user for node in nodes for user in node.users if user not in inside]
     seen: set[fx.Node] = set()
     while stack:
         node = stack.pop()
-        if node in seen:
+        if node in seen or order[node] > last:
             continue
         seen.add(node)
         group = group_of.get(node)

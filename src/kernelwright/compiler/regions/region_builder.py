@@ -22,6 +22,7 @@ from kernelwright.compiler.regions.nodes import (
     permuted_dims,
     require_number,
     shape_of,
+    stored_strides,
     wrap_integer,
 )
 from kernelwright.compiler.regions.operators import CONSTANTS, VIEWS, op_name
@@ -370,7 +371,7 @@ class RegionBuilder:
         return msgspec.structs.replace(load, windows=(*load.windows, *windows), fill=one.fill)
 
     def _build_stores(self, node: fx.Node, names: dict[int, str]) -> Iterator[Store]:
-        shape_strides = tuple(int(stride) for stride in torch.empty_like(node.meta["val"]).stride())
+        shape_strides = stored_strides(node)
         single = ConcatPiece(self._names.get(node, ""), 0, self._dims[node])
         for piece in self._concat_pieces.get(node, [single]):
             yield Store(

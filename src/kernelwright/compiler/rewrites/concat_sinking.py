@@ -69,7 +69,7 @@ def _apply_best(graph: fx.Graph, start: fx.Node, rewrites: Sequence[Callable[[st
 
 
 def _neighborhood(start: fx.Node) -> set[fx.Node]:
-    """The nodes nearest to one that could be in a region with it."""
+    """The nodes nearest to one that could be in a region with it; of those with several results, all results."""
     visited, queue = {start}, [start]
     for node in queue:
         users = node.users if node is start or len(node.users) <= MAX_USERS else ()
@@ -77,7 +77,7 @@ def _neighborhood(start: fx.Node) -> set[fx.Node]:
             if adjacent not in visited and can_join_region(adjacent) and len(visited) < MAX_NEIGHBORS:
                 visited.add(adjacent)
                 queue.append(adjacent)
-    return visited
+    return visited | {result for node in visited if not is_tensor(node) for result in node.users}
 
 
 def _bytes_moved(graph: fx.Graph, nodes: set[fx.Node]) -> int:

@@ -16,12 +16,14 @@ from kernelwright.compiler.rewrites.costs import estimate_work
 from kernelwright.compiler.rewrites.degenerate import count_degenerate_results, replace_degenerate_results
 from kernelwright.compiler.rewrites.depthwise_convolutions import mark_depthwise_convolutions
 from kernelwright.compiler.rewrites.diagonals import gather_diagonals
+from kernelwright.compiler.rewrites.einsum_paths import order_einsums
 from kernelwright.compiler.rewrites.einsums import replace_einsums
 from kernelwright.compiler.rewrites.equal_products import join_equal_products
 from kernelwright.compiler.rewrites.increasing_functions import pool_before_functions
 from kernelwright.compiler.rewrites.linear_reductions import reduce_linear_maps
 from kernelwright.compiler.rewrites.means import fuse_means
 from kernelwright.compiler.rewrites.padding_sinking import sink_padding
+from kernelwright.compiler.rewrites.pointwise_pools import pool_before_pointwise
 from kernelwright.compiler.rewrites.pool_chains import join_pools
 from kernelwright.compiler.rewrites.pooled_convolutions import compose_pooled_convolutions
 from kernelwright.compiler.rewrites.query_attention import split_query_attention
@@ -74,6 +76,11 @@ REWRITES = (
         "what is computed twice, or has no effect, is computed once or not at all",
         _graph_only(remove_repeated_work),
     ),
+    Rewrite(
+        "einsum_paths",
+        "einsums become products of two tensors, in the order that moves the fewest bytes",
+        _graph_only(order_einsums),
+    ),
     Rewrite("einsums", "an einsum of matrices becomes a product", _graph_only(replace_einsums)),
     Rewrite(
         "attention",
@@ -92,6 +99,11 @@ REWRITES = (
         "increasing_functions",
         "the maximum of windows is taken before an increasing function",
         _graph_only(pool_before_functions),
+    ),
+    Rewrite(
+        "pointwise_pools",
+        "the input of a 1x1 convolution is pooled instead of its output",
+        _graph_only(pool_before_pointwise),
     ),
     Rewrite("pool_chains", "a pooling of a pooling becomes one pooling", _graph_only(join_pools)),
     Rewrite(

@@ -93,10 +93,10 @@ class _Printer:
             prefix=prefix,
             matrix=Matrix(
                 buffer=self.region.tensors[parameter][0], dtype="float32", offset=0, batch_stride=strides[0],
-                row_stride=strides[row], k_stride=strides[k],
+                row_stride=strides[row], k_stride=strides[k], batch_axes=((shape[1], strides[1]),),
             ),
             batch=shape[0] * shape[1], rows=shape[row], padded_rows=padded_rows, k=shape[k], padded_k=padded_k,
-            heads=shape[1], head_stride=strides[1], all_finite=True,
+            all_finite=True,
         )  # fmt: skip
 
     def generate(self) -> TritonSource:

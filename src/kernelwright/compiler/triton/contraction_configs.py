@@ -21,6 +21,10 @@ _TF32_TILES = ((128, 256, 32, 8, 3), (128, 128, 32, 8, 3), (64, 128, 32, 4, 4), 
 _HALF_TILES = ((128, 256, 64, 8, 3), (128, 128, 64, 4, 4), (64, 128, 64, 4, 4), (64, 64, 64, 4, 4))
 _DIRECT_TILES = ((64, 128, 16, 4, 2), (32, 128, 16, 4, 2))
 """With two stages: with three, half of the results of three-dimensional windows were wrong (Triton 3.6, H200)."""
+_FMA_TILES = ((64, 64, 16, 4, 3), (64, 32, 32, 4, 3), (64, 16, 32, 4, 3), (32, 32, 32, 4, 3))
+"""For FP32 as it is, where splitting the operands would move more bytes than the product."""
+MAX_FMA_FLOPS_PER_BYTE = 16
+"""Products with more take longer without tensor cores: an H100 computes 60 TFLOP/s in FP32 at 3 TB/s."""
 _PACKED_TILES = (
     (128, 128, 64, 8, 3), (128, 256, 64, 8, 3), (128, 128, 32, 4, 4), (64, 256, 32, 4, 4), (64, 128, 64, 4, 4),
     (64, 256, 64, 8, 3), (64, 128, 32, 4, 4), (64, 128, 16, 4, 4), (32, 256, 32, 4, 4), (32, 128, 16, 4, 4),
@@ -95,7 +99,10 @@ def _contraction_configs(region: ContractionRegion) -> list[ContractionConfig]:
     tiles, operands = _HALF_TILES, DIRECT
     if one.left.dtype == "float32":
         tiles, operands = (_TF32_TILES, DIRECT) if one.tf32 else (_SPLIT_TILES, SPLIT)
-    return _fitting(_within_depth(tiles, one.k), one.m, one.n, operands)
+    fma = []
+    if operands == SPLIT and one.flops <= MAX_FMA_FLOPS_PER_BYTE * sum(region.bytes_moved):
+        fma = _fitting(_within_depth(_FMA_TILES, one.k), one.m, one.n, DIRECT)
+    return fma + _fitting(_within_depth(tiles, one.k), one.m, one.n, operands)
 
 
 def _packed_tiles(m: int, layout: PackedLayout) -> Sequence[tuple[int, ...]]:

@@ -14,6 +14,7 @@ from kernelwright.compiler.triton.operand_packing import (
     PackedImages,
     PackedLayout,
     SplitMatrix,
+    batch_start,
     group_start,
     image_start,
     select,
@@ -256,7 +257,7 @@ def _matrix_load(tile: Tile, matrix: Matrix, rows: str, offs_k: str, rest: int, 
     wide = ".to(tl.int64)" if extent > INT32_ELEMENTS else ""
     terms = [f"{matrix.buffer}_ptr"]
     terms += [str(matrix.offset)] * bool(matrix.offset)
-    terms += [f"batch.to(tl.int64) * {matrix.batch_stride}"] * bool(matrix.batch_stride and one.batch > 1)
+    terms += [batch_start(matrix)] * bool(matrix.has_batch and one.batch > 1)
     terms += [f"{rows}{wide} * {matrix.row_stride}", f"{offs_k}{wide} * {matrix.k_stride}"]
     masks = [f"({rows} < {size})"] * bool(rest)
     masks += [f"({offs_k} < {one.k})"] * bool(one.k % block_k)

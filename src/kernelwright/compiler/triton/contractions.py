@@ -87,7 +87,7 @@ class _Printer:
             if not isinstance(matrix, Matrix):
                 raise Unsupported("images in two terms")
             return SplitMatrix(
-                prefix=self._prefix(side), matrix=matrix, batch=one.batch if matrix.batch_stride else 1, rows=rows,
+                prefix=self._prefix(side), matrix=matrix, batch=one.batch if matrix.has_batch else 1, rows=rows,
                 padded_rows=round_up(rows, block), k=one.k, padded_k=round_up(one.k, config.BLOCK_K),
             )  # fmt: skip
 

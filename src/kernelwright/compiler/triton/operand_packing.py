@@ -37,7 +37,6 @@ class SplitMatrix(Record, frozen=True, kw_only=True):
     """A matrix split into `PREFIX_hi` and `PREFIX_lo`, [batch * padded_rows, padded_k], and `PREFIX_scale`.
 
     Attributes:
-        heads: consecutive elements of the batch that are `head_stride` apart; the matrix's stride is that of groups.
         all_finite: rows of any finite numbers are scaled; products of such scales may leave the range of FP32.
     """
 
@@ -48,8 +47,6 @@ class SplitMatrix(Record, frozen=True, kw_only=True):
     padded_rows: int
     k: int
     padded_k: int
-    heads: int = 1
-    head_stride: int = 0
     all_finite: bool = False
 
     @property
@@ -75,7 +72,7 @@ class SplitMatrix(Record, frozen=True, kw_only=True):
         else:
             index += [
                 f"batch, row = rows // {self.rows}, rows % {self.rows}",
-                f"start = {self._batch_start()} + row{wide} * {matrix.row_stride}",
+                f"start = {batch_start(matrix)} + row{wide} * {matrix.row_stride}",
                 f"padded = batch * {self.padded_rows} + row",
             ]
         offset = f"{matrix.offset} + " if matrix.offset else ""
@@ -111,13 +108,16 @@ class SplitMatrix(Record, frozen=True, kw_only=True):
         name, tensors = f"{region}_split_{prefix}_kernel", [matrix.buffer, *self.buffers]
         return [Kernel(name, print_kernel(name, tensors, doc, body), tensors, -(-total // block_r), 4)]
 
-    def _batch_start(self) -> str:
-        """The offset of an element of the batch."""
-        stride = self.matrix.batch_stride
-        if self.heads == 1:
-            return f"batch.to(tl.int64) * {stride}"
-        head = f"batch % {self.heads} * {self.head_stride}"
-        return f"(batch // {self.heads}).to(tl.int64) * {stride} + {head}"
+
+def batch_start(matrix: Matrix) -> str:
+    """Return the offset of an element of a batch."""
+    inner, terms = 1, []
+    for size, stride in reversed(matrix.batch_axes):
+        index = f"batch // {inner} % {size}" if inner > 1 else f"batch % {size}"
+        terms.append(f"({index}).to(tl.int64) * {stride}")
+        inner *= size
+    outer = f"(batch // {inner})" if inner > 1 else "batch"
+    return " + ".join([f"{outer}.to(tl.int64) * {matrix.batch_stride}", *reversed(terms)])
 
 
 class PackedLayout(Record, frozen=True, kw_only=True):
