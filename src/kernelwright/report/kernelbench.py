@@ -7,15 +7,8 @@ from statistics import geometric_mean, median
 from typing import NamedTuple
 
 from kernelwright.core.evidence import RowGroup
-from kernelwright.core.kernelbench import (
-    EAGER,
-    OURS,
-    SAMPLE_SIZE,
-    TORCH_COMPILE,
-    MedianTime,
-    ProblemRun,
-    problem_number,
-)
+from kernelwright.core.kernelbench import SAMPLE_SIZE, ProblemRun, problem_number
+from kernelwright.core.median_times import EAGER, OURS, TORCH_COMPILE, MedianTime
 from kernelwright.core.record import Record
 from kernelwright.core.units import number_text, percent_text, time_text
 from kernelwright.report import format, row_states

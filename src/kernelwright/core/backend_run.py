@@ -1,0 +1,32 @@
+"""Records of `torch.compile(model, backend="kernelwright")` on the example models."""
+
+from __future__ import annotations
+
+import msgspec
+
+from kernelwright.core.median_times import MedianTimes
+
+BATCH_FACTORS = {"small": 1, "large": 4}
+"""The batch of each size, in batches of the inputs that a model's file defines."""
+
+
+class BackendRun(MedianTimes, frozen=True, kw_only=True):
+    """One model at one batch size: eager, compiled by inductor, and by our backend.
+
+    Attributes:
+        name: `mlp/large`.
+        reason: `inaccurate`, `crash` or `timeout`, without times then; empty for a measurement.
+        detail: first line of the reason's text.
+        first_call_s: seconds of `torch.compile` and the first call, of `torch.compile` (inductor) and `kernelwright`,
+            each in a process of its own with empty caches.
+    """
+
+    name: str
+    reason: str = ""
+    detail: str = ""
+    first_call_s: dict[str, float] = msgspec.field(default_factory=dict)
+
+    @property
+    def accepted(self) -> bool:
+        """Whether all forms ran and their results agree."""
+        return not self.reason
