@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from kernelwright.core.median_times import MedianTimes
-
-BATCH_FACTORS = {"small": 1, "large": 4}
-"""The batch of each size, in batches of the inputs that a model's file defines."""
+from kernelwright.core.median_times import OURS, TORCH_COMPILE, MedianTimes
 
 
 class BackendRun(MedianTimes, frozen=True, kw_only=True):
@@ -30,3 +27,9 @@ class BackendRun(MedianTimes, frozen=True, kw_only=True):
     def accepted(self) -> bool:
         """Whether all forms ran and their results agree."""
         return not self.reason
+
+    @property
+    def first_call_ratio(self) -> float | None:
+        """Seconds of our first call over inductor's; None if one of them failed."""
+        known = self.first_call_s
+        return known[OURS] / known[TORCH_COMPILE] if {OURS, TORCH_COMPILE} <= known.keys() else None

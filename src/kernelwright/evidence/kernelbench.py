@@ -10,11 +10,14 @@ from pathlib import Path
 
 from kernelwright.core.errors import NotFoundError, UsageError
 from kernelwright.core.kernelbench import SAMPLE_STEPS, ProblemRun, is_in_sample, problem_number
+from kernelwright.core.machine import Machine
 from kernelwright.evidence.fresh_processes import DeviceShare
 from kernelwright.evidence.kernelbench_runs import run_problems
 from kernelwright.evidence.kinds import MeasureRequest
-from kernelwright.evidence.process_rows import FinishedRun, ProcessRows
+from kernelwright.evidence.process_rows import FinishedRun, ProcessRows, choose_files
 from kernelwright.evidence.program_runs import CLOCKS
+
+SAMPLE = "in the sample: 1, 5, 9, ... of level1 and level2, 1, 3, 5, ... of level3"
 
 
 class KernelbenchRows(ProcessRows[ProblemRun]):
@@ -45,20 +48,13 @@ class KernelbenchRows(ProcessRows[ProblemRun]):
             raise NotFoundError(
                 f"no problem of the sample in {folder}", next="use the folder that holds level1 to level3"
             )
-        named = {one: [name for name in sample if one in (name, name.partition("_")[0])] for one in request.names}
-        if unknown := [one for one, names in named.items() if not names]:
-            raise NotFoundError(
-                f"no problem {unknown[0]!r} in the sample: 1, 5, 9, ... of level1 and level2, 1, 3, 5, ... of level3",
-                next=f"for example {next(iter(sample))}",
-            )
-        wanted = {name for names in named.values() for name in names} or set(sample)
-        return {name: path for name, path in sample.items() if name in wanted}
+        return choose_files(sample, request.names, "_", SAMPLE)
 
     def run(
-        self, files: Mapping[str, Path], device: str, shares: list[DeviceShare], end_s: float
+        self, files: Mapping[str, Path], machine: Machine, shares: list[DeviceShare], end_s: float
     ) -> Iterator[FinishedRun[ProblemRun]]:
         """Yield the result of each problem that ends before `end_s`; see `run_problems`."""
-        return run_problems(files, device, shares, end_s)
+        return run_problems(files, machine.device, shares, end_s)
 
 
 KIND = KernelbenchRows()

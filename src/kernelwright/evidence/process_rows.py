@@ -12,9 +12,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
+from kernelwright.core.backend_run import BackendRun
 from kernelwright.core.cache import digest
-from kernelwright.core.errors import TimeLimitError
+from kernelwright.core.errors import NotFoundError, TimeLimitError
 from kernelwright.core.evidence import EvidenceRow, encode_result
+from kernelwright.core.kernelbench import ProblemRun
 from kernelwright.core.machine import Machine
 from kernelwright.core.progress import report_stage
 from kernelwright.core.units import number_text
@@ -26,11 +28,11 @@ from kernelwright.evidence.rows import current_commit, current_date, read_rows
 from kernelwright.evidence.source_digests import combined_digest, import_closure, normalize_python
 from kernelwright.measure.clock import wall_s
 
-Run = TypeVar("Run")
+Run = TypeVar("Run", bound=ProblemRun | BackendRun)
 
 
 class FinishedRun(NamedTuple, Generic[Run]):
-    """The result of a workload: `run` with its `name`, `accepted` and `reason`, and the seconds of its processes.
+    """The result of a workload, and the seconds of its processes.
 
     `code` is the text of the written program; empty without one.
     """
@@ -67,7 +69,7 @@ class ProcessRows(ABC, Generic[Run]):
 
     @abstractmethod
     def run(
-        self, files: Mapping[str, Path], device: str, shares: list[DeviceShare], end_s: float
+        self, files: Mapping[str, Path], machine: Machine, shares: list[DeviceShare], end_s: float
     ) -> Iterator[FinishedRun[Run]]:
         """Yield the result of each workload that ends before `end_s`, a time of `wall_s`."""
 
@@ -99,7 +101,7 @@ class ProcessRows(ABC, Generic[Run]):
         todo = {name: path for name, path in files.items() if self._needs_row(known.get(name), path, machine, request)}
         report_stage(f"{number_text(len(todo), self.noun)} of {len(files)} to measure, {len(shares)} at a time")
         num_measured = 0
-        for finished in self.run(todo, request.device, shares, end_s):
+        for finished in self.run(todo, machine, shares, end_s):
             num_measured += 1
             report_stage(f"{num_measured} of {len(todo)}: {_progress_text(finished)}")
             yield self._make_row(finished, files[finished.run.name], machine, request.root)
@@ -129,6 +131,19 @@ class ProcessRows(ABC, Generic[Run]):
             date=current_date(),
             result=encode_result(finished.run),
         )
+
+
+def choose_files(files: Mapping[str, Path], names: Sequence[str], separator: str, place: str) -> dict[str, Path]:
+    """The files of the requested workloads, by their names or the part before a separator; all without names.
+
+    Raises:
+        NotFoundError: none has such a name.
+    """
+    named = {one: [name for name in files if one in (name, name.partition(separator)[0])] for one in names}
+    if unknown := [one for one, found in named.items() if not found]:
+        raise NotFoundError(f"no {unknown[0]!r} {place}", next=f"for example {next(iter(files))}")
+    wanted = {name for found in named.values() for name in found} or set(files)
+    return {name: path for name, path in files.items() if name in wanted}
 
 
 def measured_sources(entry_module: str, instrument_names: Sequence[str], device: str) -> tuple[Path, ...]:
