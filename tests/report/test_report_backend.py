@@ -45,9 +45,9 @@ def test_the_summary_has_means_and_the_models_at_the_limits():
 
 def test_the_line_states_each_target():
     assert summary_text([run("a/small"), run("b/small", ours=50.0, compiled=60.0, eager=48.0)]) == (
-        "2 models: 1.39x eager and 1.20x (target: at least 1.00x, met) torch.compile in geometric mean; slowest "
-        "against eager: b/small, 0.96x (target: at least 0.95x, met); longest first call: a/small, 1.50x (target: "
-        "at most 3.00x, met) that of torch.compile."
+        "2 models: geometric mean 1.39x over eager, 1.20x (target: at least 1.00x, met) over torch.compile; slowest "
+        "against eager 0.96x (target: at least 0.95x, met), b/small; longest first call 1.50x (target: at most 3.00x, "
+        "met) that of torch.compile, a/small."
     )
     missed = summary_text([run("a/small", ours=110.0, compiled=100.0, seconds=(1.0, 3.1)), FAILED])
     assert missed.count("not met") == 3

@@ -17,7 +17,7 @@ from kernelwright.report.format import factor_text
 MIN_OVER_EAGER, MIN_OVER_COMPILE, MAX_FIRST_CALL_RATIO = 0.95, 1.0, 3.0
 """Targets: of the slowest model, of the geometric mean, of the longest first call."""
 COLUMNS = ("model", EAGER, TORCH_COMPILE, "ours", f"over {EAGER}", f"over {TORCH_COMPILE}",
-        f"first call: {TORCH_COMPILE}", "ours", "ratio", "results", "measured")  # fmt: skip
+        f"first call: {TORCH_COMPILE}", "first call: ours", "ratio", "results", "measured")  # fmt: skip
 
 
 class BackendSummary(Record, frozen=True, kw_only=True):
@@ -76,9 +76,9 @@ def summary_text(runs: Sequence[BackendRun]) -> str:
     slowest = _target_text(summary.slowest_over_eager, at_least=MIN_OVER_EAGER)
     longest = _target_text(summary.first_call_ratio, at_most=MAX_FIRST_CALL_RATIO)
     return (
-        f"{number_text(summary.models, 'model')}: {factor_text(summary.over_eager)} eager and {over_compile} "
-        f"torch.compile in geometric mean; slowest against eager: {summary.slowest}, {slowest}; longest first call: "
-        f"{summary.longest}, {longest} that of torch.compile.{failures}"
+        f"{number_text(summary.models, 'model')}: geometric mean {factor_text(summary.over_eager)} over eager, "
+        f"{over_compile} over torch.compile; slowest against eager {slowest}, {summary.slowest}; longest first call "
+        f"{longest} that of torch.compile, {summary.longest}.{failures}"
     )
 
 
