@@ -127,13 +127,13 @@ def test_the_caller_keeps_his_input(pair):
 
 
 def test_gradients_are_those_of_the_original(pair):
-    old, new = pair
-    x = torch.randn(2, 3, 9, 8, generator=torch.Generator().manual_seed(0))
-    for model in pair:
+    old, new = (model.double() for model in pair)  # the gradients of some biases are zero but for rounding
+    x = torch.randn(2, 3, 9, 8, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    for model in (old, new):
         result = model(x)
         (result["images"].square().sum() + result["scores"][0].sum()).backward()
     for one, other in zip(new.parameters(), old.parameters(), strict=True):
-        torch.testing.assert_close(one.grad, other.grad, rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(one.grad, other.grad)
 
 
 def test_volumes_are_reordered_too(tmp_path):

@@ -18,9 +18,18 @@ from kernelwright.core.errors import DeviceError, NotFoundError, ProblemError, T
 from kernelwright.core.kernelbench import ProblemRun
 from kernelwright.core.optimization import BudgetUse, Optimization
 from kernelwright.core.verdict import Reason, Verdict
-from kernelwright.evidence import command_process, instruments, kernelbench, kernelbench_runs
-from kernelwright.evidence.kernelbench_runs import DeviceShare, device_shares, run_problems
+from kernelwright.evidence import (
+    command_process,
+    fresh_processes,
+    instruments,
+    kernelbench_runs,
+    process_rows,
+)
+from kernelwright.evidence.fresh_processes import DeviceShare
+from kernelwright.evidence.kernelbench import KIND, KernelbenchRows
+from kernelwright.evidence.kernelbench_runs import run_problems
 from kernelwright.evidence.kinds import MeasureRequest
+from kernelwright.evidence.process_rows import measured_sources
 from kernelwright.evidence.recording import record_rows, refresh_rows
 from kernelwright.evidence.rows import read_rows, write_rows
 from kernelwright.evidence.source_digests import PACKAGE
@@ -122,8 +131,8 @@ class Bench75:
 @pytest.fixture
 def bench(tmp_path, monkeypatch):
     monkeypatch.setenv("DOCUMENTS", str(tmp_path / "left"))
-    monkeypatch.setattr(kernelbench_runs, "KW", (sys.executable, str(Path(__file__).with_name("fake_kw.py"))))
-    monkeypatch.setattr(kernelbench, "_optimizer_digest", lambda device: "the compiler")
+    monkeypatch.setattr(fresh_processes, "KW", (sys.executable, str(Path(__file__).with_name("fake_kw.py"))))
+    monkeypatch.setattr(KernelbenchRows, "code_digest", lambda self, device: "the compiler")
     return Bench75(tmp_path)
 
 
@@ -161,7 +170,7 @@ def test_every_end_is_a_row_with_its_reason(bench, monkeypatch):
 
 def test_each_process_starts_with_empty_caches_and_a_known_machine(bench, monkeypatch):
     monkeypatch.delenv("KERNELWRIGHT_TESTS_CACHE", raising=False)
-    (kernelbench_runs.cache_dir("machine") / "known.json").write_text("ceilings")
+    (fresh_processes.cache_dir("machine") / "known.json").write_text("ceilings")
     bench.add(level1_1_a="accepted", level1_5_b="accepted")
     bench.record()
     for one in bench.seen().values():
@@ -175,17 +184,17 @@ def test_each_process_starts_with_empty_caches_and_a_known_machine(bench, monkey
 def test_the_sample_is_every_fourth_and_every_second_in_order_of_numbers(bench):
     names = [f"level{level}_{number}_p" for level in (1, 2, 3) for number in (1, 2, 3, 4, 5, 9, 10, 49, 97, 100)]
     bench.add(**dict.fromkeys([*names, "level4_1_p"], "accepted"))
-    chosen = [name.removesuffix("_p") for name in kernelbench._select_problems(bench.request())]
+    chosen = [name.removesuffix("_p") for name in KIND.select_files(bench.request())]
     numbers = {1: (1, 5, 9, 49, 97), 2: (1, 5, 9, 49, 97), 3: (1, 3, 5, 9, 49, 97)}
     assert chosen == [f"level{level}/{number}" for level, all_of in numbers.items() for number in all_of]
-    some = kernelbench._select_problems(bench.request("level2/5", "level1/1_p"))
+    some = KIND.select_files(bench.request("level2/5", "level1/1_p"))
     assert list(some) == ["level1/1_p", "level2/5_p"]
     with pytest.raises(NotFoundError, match="'level1/4'"):
-        kernelbench._select_problems(bench.request("level1/4"))
+        KIND.select_files(bench.request("level1/4"))
     with pytest.raises(UsageError, match="not in this repository"):
-        kernelbench._select_problems(MeasureRequest("cpu", bench.folder))
+        KIND.select_files(MeasureRequest("cpu", bench.folder))
     with pytest.raises(NotFoundError, match="no problem of the sample"):
-        kernelbench._select_problems(MeasureRequest("cpu", bench.folder, suite=str(bench.left)))
+        KIND.select_files(MeasureRequest("cpu", bench.folder, suite=str(bench.left)))
 
 
 def test_the_next_call_continues_with_what_has_no_current_row(bench, monkeypatch):
@@ -199,7 +208,7 @@ def test_the_next_call_continues_with_what_has_no_current_row(bench, monkeypatch
     bench.add(level1_9_c="rejected")
     assert bench.record().written == ("level1/9_c",)
     assert set(bench.states().values()) == {"current"}
-    monkeypatch.setattr(kernelbench, "_optimizer_digest", lambda device: "a changed compiler")
+    monkeypatch.setattr(KernelbenchRows, "code_digest", lambda self, device: "a changed compiler")
     assert set(bench.states().values()) == {"superseded"}
     assert len(bench.record().written) == 3
 
@@ -219,7 +228,7 @@ def test_a_newer_instrument_measures_again(bench, monkeypatch):
 def test_a_call_ends_at_its_limit_and_keeps_what_is_done(bench, monkeypatch):
     bench.add(level1_1_a="accepted", level1_5_b="hang", level1_9_c="accepted")
     hangs = bench.left / "5_b.json"
-    for module in (kernelbench, kernelbench_runs):
+    for module in (process_rows, fresh_processes):
         monkeypatch.setattr(module, "wall_s", lambda: 1000.0 * hangs.exists())
     with pytest.raises(TimeLimitError, match="2 problems not measured within 560 s"):
         bench.record(limit_s=560.0)
@@ -239,7 +248,7 @@ def test_no_problem_starts_with_less_time_than_its_budget(bench):
 
 def test_an_interrupted_call_leaves_its_rows_and_no_process(bench, monkeypatch):
     bench.add(level1_1_a="accepted", level1_5_b="hang")
-    rows = kernelbench.KIND.measure(bench.request())
+    rows = KIND.measure(bench.request())
     write_rows([next(rows)], bench.folder)
 
     def interrupt(process):
@@ -247,7 +256,7 @@ def test_an_interrupted_call_leaves_its_rows_and_no_process(bench, monkeypatch):
             time.sleep(0.01)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(kernelbench_runs.CommandProcess, "wait", interrupt)
+    monkeypatch.setattr(fresh_processes.CommandProcess, "wait", interrupt)
     with pytest.raises(KeyboardInterrupt):
         next(rows)
     assert list(bench.runs()) == ["level1/1_a"]
@@ -260,32 +269,12 @@ def test_one_problem_runs_on_each_gpu(bench):
     bench.add(level1_1_together="together", level1_5_together="together", level1_9_c="accepted")
     core = min(os.sched_getaffinity(0))
     shares = [DeviceShare({"CUDA_VISIBLE_DEVICES": gpu}, {core}) for gpu in ("2", "5")]
-    files = kernelbench._select_problems(bench.request())
+    files = KIND.select_files(bench.request())
     found = {one.run.name: one.run.accepted for one in run_problems(files, "cpu", shares, math.inf)}
     assert found == {"level1/1_together": True, "level1/5_together": True, "level1/9_c": True}
     seen = bench.seen()
     assert (seen["1_together"]["gpu"], seen["5_together"]["gpu"]) == ("2", "5")
     assert seen["1_together"]["cores"] == [core]
-
-
-@pytest.mark.parametrize(
-    ("visible", "count", "cores", "expected"),
-    [
-        (None, 2, range(8), [("0", {0, 1, 2, 3}), ("1", {4, 5, 6, 7})]),
-        ("3,5", 8, range(5), [("3", {0, 1}), ("5", {2, 3})]),
-        (None, 2, range(1), [("0", {0}), ("1", {0})]),
-    ],
-)
-def test_the_gpus_share_the_cores(monkeypatch, visible, count, cores, expected):
-    monkeypatch.setattr(kernelbench_runs, "require_device", lambda device: None)
-    monkeypatch.setattr(kernelbench_runs.torch.cuda, "device_count", lambda: count)
-    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(cores))
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    with monkeypatch.context() as patch:
-        if visible:
-            patch.setenv("CUDA_VISIBLE_DEVICES", visible)
-        shares = device_shares("cuda")
-    assert [(one.environment["CUDA_VISIBLE_DEVICES"], one.cores) for one in shares] == expected
 
 
 def test_what_the_machine_lacks_is_reported_before_anything_runs(bench):
@@ -300,7 +289,7 @@ def test_what_the_machine_lacks_is_reported_before_anything_runs(bench):
 def test_refresh_leaves_rows_whose_problems_are_elsewhere(bench, monkeypatch):
     bench.add(level1_1_a="accepted")
     bench.record()
-    monkeypatch.setattr(kernelbench, "_optimizer_digest", lambda device: "a changed compiler")
+    monkeypatch.setattr(KernelbenchRows, "code_digest", lambda self, device: "a changed compiler")
     monkeypatch.setattr("kernelwright.evidence.recording.machine", lambda device: MACHINE)
     assert refresh_rows(bench.request()).written == ()
     with pytest.raises(UsageError, match="not in this repository"):
@@ -311,7 +300,7 @@ def test_refresh_leaves_rows_whose_problems_are_elsewhere(bench, monkeypatch):
 
 
 def test_all_that_optimizes_is_a_source_and_instruments_are_not():
-    files = {str(path.relative_to(PACKAGE)) for path in kernelbench.optimizer_sources("cuda")}
+    files = {str(path.relative_to(PACKAGE)) for path in measured_sources(KIND.entry_module, KIND.instruments, "cuda")}
     assert {"compiler/pipeline.py", "compiler/selection.py", "problems/loading.py", "core/optimization.py"} <= files
     assert any(name.startswith("compiler/triton/") for name in files)
     assert not [name for name in files if name.startswith(("verification/", "report/", "compiler/cpp/", "machines/"))]

@@ -3,7 +3,8 @@
 import pytest
 
 from kernelwright.core.evidence import RowGroup, RowState
-from kernelwright.core.kernelbench import MedianTime, ProblemRun, is_in_sample, problem_number
+from kernelwright.core.kernelbench import ProblemRun, is_in_sample, problem_number
+from kernelwright.core.median_times import MedianTime
 from kernelwright.report.kernelbench import COLUMNS, markdown, summarize_runs
 
 

@@ -26,8 +26,8 @@ def record(
     names: Annotated[
         list[str] | None,
         typer.Argument(
-            help="Examples, programs (FILE:FUNCTION, FILE), ladders, kernels, samples or problems (level2/41), by "
-            "name; else all."
+            help="Examples, programs (FILE:FUNCTION, FILE), ladders, kernels, samples, problems (level2/41) or models "
+            "(mlp, mlp/large), by name; else all."
         ),
     ] = None,
     kind: Annotated[
@@ -35,7 +35,8 @@ def record(
         typer.Option(
             "--kind",
             help="Diagnoses of the examples, programs of kw optimize, layouts on the hardware, ladders, kernels, "
-            "the judge's verdicts on its corpus, or kw optimize on a sample of KernelBench.",
+            "the judge's verdicts on its corpus, kw optimize on a sample of KernelBench, or torch.compile with our "
+            "backend on the example models.",
             metavar="|".join(KINDS),
         ),
     ] = "diagnosis",
@@ -54,7 +55,8 @@ def record(
         float | None,
         typer.Option(
             "--limit",
-            help="Seconds for the problems of KernelBench; the next call continues with those without a row.",
+            help="Seconds for the problems of KernelBench or the models of backend; the next call continues with those "
+            "without a row.",
             metavar="SECONDS",
             min=1.0,
         ),
@@ -75,6 +77,8 @@ def record(
     Example: kw evidence record --kind redteam --rounds 20 --workers 2
 
     Example: kw evidence record --kind kernelbench --suite KernelBench --device cuda --limit 560
+
+    Example: kw evidence record mlp tiny_vit/large --kind backend --device cuda
     """
     command = partial(
         commands.evidence_record,

@@ -9,9 +9,9 @@ from kernelwright.commands.result import CommandResult, select_device
 from kernelwright.core.errors import UsageError
 from kernelwright.core.evidence import EvidenceRun, EvidenceStatus
 
-KINDS = ("diagnosis", "optimize", "layout", "ladder", "kernel", "redteam", "kernelbench")
-KINDS_WITH_COMMANDS = ("kernelbench",)
-"""Kinds that are measured by running `kw` in further processes, each of which limits the memory of its program."""
+KINDS = ("diagnosis", "optimize", "layout", "ladder", "kernel", "redteam", "kernelbench", "backend")
+KINDS_WITH_COMMANDS = ("kernelbench", "backend")
+"""Kinds that are measured in further processes, to which the memory limit of this one must not apply."""
 
 
 def evidence_record(
@@ -34,7 +34,7 @@ def evidence_record(
         fresh: measure programs again that have a current row.
         rounds: how often to verify the corpus.
         workers: how many samples to verify at once.
-        limit_s: seconds for the KernelBench problems; the next call continues.
+        limit_s: seconds for the KernelBench problems or the models of `backend`; the next call continues.
     Raises:
         UsageError: unknown kind or device. NotFoundError: no such workload. TimeLimitError: `limit_s` is over.
     """

@@ -4,26 +4,15 @@ from __future__ import annotations
 
 import re
 
-import msgspec
+from kernelwright.core.median_times import MedianTimes
 
-from kernelwright.core.record import Record
-
-OURS, EAGER, TORCH_COMPILE = "kernelwright", "eager", "torch.compile"
 SAMPLE_STEPS = {"level1": 4, "level2": 4, "level3": 2}
 """Of each level the problems 1, 1 + step, 1 + 2 * step, ...: 25 of the 100, 100 and 50 problems."""
 SAMPLE_SIZE = 75
 _NAME = re.compile(r"(level\d)/(\d+)(?!\d)")
 
 
-class MedianTime(Record, frozen=True, kw_only=True):
-    """The median time of a variant; `low_us` and `high_us` bound it at 95 %."""
-
-    time_us: float
-    low_us: float
-    high_us: float
-
-
-class ProblemRun(Record, frozen=True, kw_only=True):
+class ProblemRun(MedianTimes, frozen=True, kw_only=True):
     """One run of `kw optimize FILE` in a process of its own.
 
     Attributes:
@@ -33,8 +22,8 @@ class ProblemRun(Record, frozen=True, kw_only=True):
         detail: first line of the reason's text.
         winner: what the written file runs: engine and options.
         num_regions: different regions, of which `num_kernels` run as kernels in the file.
-        times: of the written file (`kernelwright`), `eager` and `torch.compile`, interleaved in one process; without
-            the variants that failed or did not compile in time.
+        times: of the written file (`kernelwright`), `eager` and `torch.compile`; without those that did not compile in
+            time.
         left_out: what was not tried within the budget.
     """
 
@@ -46,13 +35,7 @@ class ProblemRun(Record, frozen=True, kw_only=True):
     winner: str = ""
     num_regions: int = 0
     num_kernels: int = 0
-    times: dict[str, MedianTime] = msgspec.field(default_factory=dict)
     left_out: tuple[str, ...] = ()
-
-    def speedup_over(self, *others: str) -> float | None:
-        """The least time of other variants over ours; None if ours was not timed or none of them was."""
-        known = [self.times[other].time_us for other in others if other in self.times]
-        return min(known) / self.times[OURS].time_us if known and OURS in self.times else None
 
 
 def problem_number(name: str) -> tuple[str, int]:

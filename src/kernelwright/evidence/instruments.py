@@ -33,6 +33,7 @@ INSTRUMENT_SOURCES: Mapping[str, tuple[str, ...]] = {
         "measure/clock.py:capture_graph",
     ),
     "process time": ("evidence/command_process.py:CommandProcess",),
+    "first call": ("evidence/backend_process.py",),
     "paired comparison": ("measure/paired.py", "measure/statistics.py", "measure/buffers.py"),
     "external clock": (
         "measure/clock_agreement.py",

@@ -19,6 +19,7 @@ KIND_MODULES = {
     "kernel": "kernels",
     "redteam": "redteam",
     "kernelbench": "kernelbench",
+    "backend": "backend",
 }
 """The module of each kind in this package; its `KIND` implements `RowKind`."""
 WITHOUT_PROBLEMS = ("kernelbench",)
@@ -65,7 +66,7 @@ class MeasureRequest(NamedTuple):
         suite: a folder of programs instead of the repository's own, or of the KernelBench problems.
         fresh: measure rows again that are current.
         rounds, workers: options of the corpus.
-        limit_s: seconds for all KernelBench problems of this call.
+        limit_s: seconds for all KernelBench problems or models of this call.
     """
 
     device: str

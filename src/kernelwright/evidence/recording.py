@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kernelwright.core.backend_run import BackendRun
 from kernelwright.core.errors import UsageError
 from kernelwright.core.evidence import EvidenceRun
 from kernelwright.core.kernelbench import ProblemRun
@@ -29,7 +30,7 @@ def record_rows(kind: str, request: MeasureRequest) -> EvidenceRun:
         written.append(name)
         failed.pop(name, None)
         result = row.decode_result(get_kind(kind).result_type)
-        if isinstance(result, ProgramSuiteRow | ProblemRun) and not result.accepted:
+        if isinstance(result, ProgramSuiteRow | ProblemRun | BackendRun) and not result.accepted:
             failed[name] = result.reason
     return EvidenceRun(
         written=tuple(dict.fromkeys(written)), failed=tuple(f"{name}: {reason}" for name, reason in failed.items())

@@ -16,7 +16,7 @@ from kernelwright.core.units import percent_text, time_text
 from kernelwright.evidence.kinds import KIND_MODULES, get_kind
 from kernelwright.evidence.rows import DEFAULT_FOLDER, read_rows
 from kernelwright.evidence.status import compute_status
-from kernelwright.report import corpus, fragments, kernelbench, kernels, ladders, row_states, suite
+from kernelwright.report import backend, corpus, fragments, kernelbench, kernels, ladders, row_states, suite
 
 TABLE_START = "<!-- below: written by kw evidence table -->"
 TABLE_END = "<!-- above: written by kw evidence table -->"
@@ -30,6 +30,7 @@ PAGES = {
     "kernel": "docs/kernels.md",
     "redteam": "docs/corpus.md",
     "kernelbench": "docs/kernelbench.md",
+    "backend": "docs/backend.md",
     "optimize summary": "README.md",
     "ladder summary": "README.md",
     "kernel summary": "README.md",
@@ -188,6 +189,7 @@ _RENDERERS: dict[str, Callable[[Sequence[EvidenceRow], States], str]] = {
     "kernel": lambda rows, states: kernels.markdown(group_rows(rows, states)),
     "redteam": lambda rows, states: corpus.markdown(group_rows(rows, states)),
     "kernelbench": lambda rows, states: kernelbench.markdown(_group_rows_by(rows, states, by=lambda row: row.kind)),
+    "backend": lambda rows, states: backend.markdown(_group_rows_by(rows, states, by=lambda row: row.kind)),
     "optimize summary": lambda rows, states: suite.summary_table(group_rows(rows, states)),
     "ladder summary": _ladder_summary,
     "kernel summary": lambda rows, states: kernels.summary_text(group_rows(rows, states)),

@@ -7,18 +7,11 @@ from statistics import geometric_mean, median
 from typing import NamedTuple
 
 from kernelwright.core.evidence import RowGroup
-from kernelwright.core.kernelbench import (
-    EAGER,
-    OURS,
-    SAMPLE_SIZE,
-    TORCH_COMPILE,
-    MedianTime,
-    ProblemRun,
-    problem_number,
-)
+from kernelwright.core.kernelbench import SAMPLE_SIZE, ProblemRun, problem_number
+from kernelwright.core.median_times import EAGER, OURS, TORCH_COMPILE
 from kernelwright.core.record import Record
-from kernelwright.core.units import number_text, percent_text, time_text
-from kernelwright.report import format, row_states
+from kernelwright.core.units import number_text
+from kernelwright.report import format, markdown_tables, row_states
 
 SLOWER_BELOW_RATIO = 0.98
 MAX_MEDIAN_S, MAX_WALL_S = 60.0, 150.0
@@ -122,22 +115,16 @@ def _limited(
 
 def _machine_section(entry: RowGroup) -> str:
     pairs = sorted(zip(entry.results, entry.states, strict=True), key=lambda pair: problem_number(pair[0].name))
-    software = ", ".join(f"{name} {version}" for name, version in sorted(entry.environment.items()))
-    head = [
-        f"## {entry.machine}",
-        "",
-        format.sanitize_line(f"{row_states.dates_text(entry.states)}; {software}."),
-        "",
-    ]
     met = "met" if len(entry.results) == SAMPLE_SIZE else "met so far"
-    summary = [
-        _table_row((one.label, one.text, one.target, {True: met, False: "not met", None: ""}[one.is_met]))
-        for one in _targets(summarize_runs(entry.results))
-    ]
-    summary = [_table_row(("", "measured", "target", "")), "|---|---|---|---|", *summary]
-    table = [_table_row(COLUMNS), "|" + "---|" * len(COLUMNS)]
-    table += [_table_row((*_cells(run), row_states.row_state_text(state))) for run, state in pairs]
-    return "\n".join([*head, *summary, "", *table, *row_states.reason_lines([entry])]) + "\n"
+    targets = _targets(summarize_runs(entry.results))
+    summary = markdown_tables.table_lines(
+        ("", "measured", "target", ""),
+        [(one.label, one.text, one.target, {True: met, False: "not met", None: ""}[one.is_met]) for one in targets],
+    )
+    rows = [(*_cells(run), row_states.row_state_text(state)) for run, state in pairs]
+    table = markdown_tables.table_lines(COLUMNS, rows)
+    head, notes = markdown_tables.head_lines(entry), row_states.reason_lines([entry])
+    return "\n".join([*head, *summary, "", *table, *notes]) + "\n"
 
 
 def _cells(run: ProblemRun) -> list[str]:
@@ -146,24 +133,13 @@ def _cells(run: ProblemRun) -> list[str]:
     return [
         run.name,
         f"{run.wall_s:.0f}",
-        *(_median_text(run.times.get(name)) for name in (OURS, TORCH_COMPILE, EAGER)),
+        *(markdown_tables.median_text(run.times.get(name)) for name in (OURS, TORCH_COMPILE, EAGER)),
         format.factor_text(run.speedup_over(TORCH_COMPILE)),
         format.factor_text(run.speedup_over(TORCH_COMPILE, EAGER)),
         file_runs,
         kernels,
         ", ".join(run.left_out),
     ]
-
-
-def _median_text(time: MedianTime | None) -> str:
-    """`885 us ±0.4 %`: the median and half of its interval."""
-    if time is None:
-        return "-"
-    return f"{time_text(time.time_us)} ±{percent_text((time.high_us - time.low_us) / 2 / time.time_us)}"
-
-
-def _table_row(cells: Iterable[str]) -> str:
-    return f"| {' | '.join(format.sanitize_line(cell).replace('|', chr(92) + '|') for cell in cells)} |"
 
 
 def _seconds(value: float) -> str:
