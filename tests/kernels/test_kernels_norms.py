@@ -24,7 +24,7 @@ from on_device import (
 from kernelwright.core.errors import DeviceError, UsageError
 from kernelwright.kernels.norms import backward_launcher as gradients
 from kernelwright.kernels.norms.configs import backward_layout, backward_stages
-from kernelwright.kernels.norms.op import LayerNorm, RMSNorm, layer_norm, rms_norm, rms_norm_with_input
+from kernelwright.kernels.norms.op import LayerNorm, RMSNorm, layer_norm, rms_norm
 from kernelwright.kernels.norms.reference import norm
 from kernelwright.kernels.operators import ShapeError
 from kernelwright.kernels.rows.launcher import launch_programs
@@ -194,34 +194,6 @@ def test_the_sum_alone_may_be_used(normed):
     x, residual = random(4, 10, grad=True), random(4, 10, grad=True)
     norm_of(x, residual=residual, eps=1e-5)[1].sum().backward()
     assert torch.equal(x.grad, torch.ones_like(x))
-
-
-@pytest.mark.parametrize("used", [(True, True), (True, False), (False, True)], ids=str)
-def test_a_norm_with_its_input_adds_the_gradient_of_the_input(used):
-    x, weight = random(4, 10, grad=True), random(10, grad=True)
-    y, same = rms_norm_with_input(x, weight, eps=1e-5, offset=1.0)
-    expected = norm(x, weight, eps=1e-5, offset=1.0)
-    torch.testing.assert_close(same, x)
-    torch.testing.assert_close(y.double(), expected.double())
-    dys = [random(4, 10) for _ in range(2)]
-
-    def compute_gradients(*outputs):
-        kept = [(one, dy.to(one.dtype)) for one, dy, is_used in zip(outputs, dys, used, strict=True) if is_used]
-        results, gradients = zip(*kept, strict=True)
-        gradients = torch.autograd.grad(results, [x, weight], gradients, allow_unused=True)
-        return [x.new_zeros(()) if one is None else one for one in gradients]
-
-    want = compute_gradients(expected, x * 1)
-    torch.testing.assert_close(compute_gradients(y, same), want, rtol=1e-5, atol=1e-5)
-
-
-def test_a_norm_with_an_input_that_needs_no_gradient_returns_it():
-    x, weight = random(4, 10), random(10, grad=True)
-    y, same = rms_norm_with_input(x, weight)
-    assert same is x
-    assert y.requires_grad
-    with torch.no_grad():
-        assert not rms_norm_with_input(x.requires_grad_(), weight)[0].requires_grad
 
 
 def test_a_wide_residual_stays_wide():

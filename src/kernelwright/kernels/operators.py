@@ -148,11 +148,6 @@ def is_plain_eager() -> bool:
     )
 
 
-def is_transformed() -> bool:
-    """Whether a call is traced or transformed: not plain eager mode, or forward-mode differentiation."""
-    return torch.compiler.is_compiling() or forward_ad._current_level >= 0 or not is_plain_eager()
-
-
 def is_plain_tensor(tensor: Tensor, grad_enabled: bool) -> bool:
     """Whether it is a strided tensor without subclass, lazy negation or batching, and does not require a gradient
     while `grad_enabled`."""

@@ -24,7 +24,7 @@ from kernelwright.kernels.rows.cluster_launch import ClusterKernel, ClusterLayou
 from kernelwright.kernels.rows.launcher import as_rows, launch, multiprocessors
 
 FP32_EPS = torch.finfo(torch.float32).eps
-__all__ = ["LayerNorm", "RMSNorm", "layer_norm", "rms_norm", "rms_norm_with_input"]
+__all__ = ["LayerNorm", "RMSNorm", "layer_norm", "rms_norm"]
 _CLUSTER_FORWARD = ClusterKernel(__file__, "norm_forward")
 
 
@@ -57,22 +57,6 @@ def rms_norm(
     Source: Zhang & Sennrich 2019, arXiv:1910.07467.
     """
     return _norm(x, residual, weight, bias, FP32_EPS if eps is None else eps, offset, False, cast_first)
-
-
-def rms_norm_with_input(
-    x: Tensor, weight: Tensor, *, eps: float = 1e-6, offset: float = 0.0, cast_first: bool = False
-) -> tuple[Tensor, Tensor]:
-    """`rms_norm` and x itself, for a residual connection around the norm: the gradient kernel adds the gradient of the
-    second result, for which autograd would run a kernel of its own.
-
-    In plain eager mode alone: no transform, no dispatch mode.
-
-    Arguments and errors as `rms_norm`.
-    """
-    if not (torch.is_grad_enabled() and x.requires_grad):
-        return rms_norm(x, weight, eps=eps, offset=offset, cast_first=cast_first), x
-    _validate(x, None, weight, None)
-    return _NormWithInput.apply(x, None, weight, None, eps, offset, False, cast_first, True)
 
 
 @cached_launch(rows="x")
@@ -275,19 +259,6 @@ def _autograd_backward(ctx: Any, dy: Tensor | None, dsum: Tensor | None, *_: Any
         *(one.to(dtype) if one is not None and is_wanted else None for one, is_wanted, dtype in outputs),
         *[None] * 5,
     )
-
-
-class _NormWithInput(torch.autograd.Function):
-    """A norm whose second result is its input; both gradients reach the same kernel."""
-
-    @staticmethod
-    def forward(ctx: Any, *inputs: Any) -> tuple[Tensor, Tensor]:
-        x, *_ = inputs
-        y, _, mean, rstd = _forward(*inputs)
-        _setup_context(ctx, inputs, (y, x, mean, rstd))
-        return y, x
-
-    backward = staticmethod(_autograd_backward)
 
 
 def _allocate_gradients(

@@ -10,14 +10,16 @@ from typing import Any
 MAX_DECORATORS = 16
 
 
-def rebind(function: Any, name: str, replace: Callable[[Any], Any], depth: int = MAX_DECORATORS) -> FunctionType | None:
-    """A copy of a function with `name` bound to another value, in itself or in a function in its closure, as in a
+def rebind(
+    function: Any, name: str, predicate: Callable[[Any], bool], value: Any, depth: int = MAX_DECORATORS
+) -> FunctionType | None:
+    """A copy of a function with `name` bound to `value`, in itself or in a function in its closure, as in a
     decorator.
 
     Neither the function nor its module changes.
 
     Args:
-        replace: of the current value of the name, returns the new one, or None to keep it.
+        predicate: whether the current value of the name may be replaced.
     Returns:
         None if there is no such name.
     """
@@ -26,13 +28,13 @@ def rebind(function: Any, name: str, replace: Callable[[Any], Any], depth: int =
     namespace, cells, replaced = function.__globals__, list(function.__closure__ or ()), {}
     for i, free_name in enumerate(function.__code__.co_freevars):
         contents = _cell_contents(cells[i])
-        new = replace(contents) if free_name == name else None
-        new = rebind(contents, name, replace, depth - 1) if new is None else new
+        new = (
+            value if free_name == name and predicate(contents) else rebind(contents, name, predicate, value, depth - 1)
+        )
         if new is not None:
             cells[i], replaced[id(contents)] = CellType(new), new
-    is_global = name in code_names(function.__code__) and name in namespace
-    if is_global and (new := replace(namespace[name])) is not None:
-        namespace = namespace | {name: new}
+    if name in code_names(function.__code__) and name in namespace and predicate(namespace[name]):
+        namespace = namespace | {name: value}
     elif not replaced:
         return None
     rebound = FunctionType(function.__code__, namespace, function.__name__, function.__defaults__, tuple(cells) or None)

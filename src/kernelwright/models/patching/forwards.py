@@ -6,7 +6,7 @@ import copy
 import functools
 from collections.abc import Callable
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -20,29 +20,8 @@ from kernelwright.models.patching.probing import ROWS, is_close, seeded_randn
 GATED_KINDS = ("silu", "gelu_tanh", "gelu")
 
 
-class NormFormula(NamedTuple):
-    """What an RMSNorm computes, by its class.
-
-    Attributes:
-        original: the class.
-        eps_name: the attribute that holds eps.
-        offset, cast_first: as in `rms_norm`.
-    """
-
-    original: Any
-    eps_name: str
-    offset: float
-    cast_first: bool
-
-
 def match_norm(module: nn.Module) -> Callable[..., Any] | str | None:
     """A forward for an RMSNorm; the reason if only the class name matches; None for any other module."""
-    formula = detect_norm(module)
-    return _make_norm_forward(formula) if isinstance(formula, NormFormula) else formula
-
-
-def detect_norm(module: nn.Module) -> NormFormula | str | None:
-    """The formula of an RMSNorm; the reason if only the class name matches; None for any other module."""
     if not type(module).__name__.endswith("RMSNorm"):
         return None
     eps_name = "variance_epsilon" if hasattr(module, "variance_epsilon") else "eps"
@@ -51,14 +30,12 @@ def detect_norm(module: nn.Module) -> NormFormula | str | None:
     weight: Any = module.weight
     if weight.dim() != 1 or not weight.numel():
         return f"its weight is {tuple(weight.shape)}; it must be (N,), N > 0"
-    options = _detect_options(module, getattr(module, eps_name))
-    return "it does not compute RMSNorm" if options is None else NormFormula(type(module), eps_name, *options)
+    options = _detect_norm(module, getattr(module, eps_name))
+    return "it does not compute RMSNorm" if options is None else _make_norm_forward(type(module), eps_name, *options)
 
 
 @functools.cache
-def _make_norm_forward(formula: NormFormula) -> Any:
-    original, eps_name, offset, cast_first = formula
-
+def _make_norm_forward(original: Any, eps_name: str, offset: float, cast_first: bool) -> Any:
     def forward(self: Any, hidden_states: Tensor) -> Tensor:
         if cast_first and self.weight.dtype != hidden_states.dtype:  # the result has the wider dtype
             return original.forward(self, hidden_states)
@@ -69,7 +46,7 @@ def _make_norm_forward(formula: NormFormula) -> Any:
 
 
 @torch.no_grad()
-def _detect_options(module: Any, eps: float) -> tuple[float, bool] | None:
+def _detect_norm(module: Any, eps: float) -> tuple[float, bool] | None:
     """The weight offset of a norm and whether it rounds before multiplying by the weight; None if it is not RMSNorm."""
     run, weight = type(module).forward, seeded_randn(module.weight.numel())
     x = seeded_randn(ROWS, weight.numel())

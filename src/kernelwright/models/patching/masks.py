@@ -32,7 +32,7 @@ def match_mask(module: nn.Module) -> Callable[..., Any] | None:
 def _omit_mask(original: Any) -> Callable[..., Any] | None:
     if MASK_FUNCTION not in collect_names(original) or OTHER_PATTERNS & collect_strings(original):
         return None
-    rebound = rebind(original, MASK_FUNCTION, lambda function: create_no_mask if callable(function) else None)
+    rebound = rebind(original, MASK_FUNCTION, callable, create_no_mask)
     if rebound is None:
         return None
 

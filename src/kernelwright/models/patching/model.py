@@ -7,23 +7,20 @@ replicas and unpatching need nothing else.
 
 from __future__ import annotations
 
-import itertools
+import functools
 import warnings
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection
 from typing import Any, NamedTuple, TypeVar
 
 from torch import nn
 
-from kernelwright.models.patching.attention import match_attention
 from kernelwright.models.patching.comparison import PatchCheck
 from kernelwright.models.patching.forwards import match_gated_mlp, match_norm
 from kernelwright.models.patching.head import match_head
 from kernelwright.models.patching.loss import causal_loss, match_loss
 from kernelwright.models.patching.masks import match_mask
-from kernelwright.models.patching.projections import match_projections
 from kernelwright.models.patching.report import (
-    OPTIONAL_PARTS,
     PatchCounts,
     PatchError,
     PatchWarning,
@@ -32,46 +29,28 @@ from kernelwright.models.patching.report import (
     suggest_parts,
     validate_parts,
 )
-from kernelwright.models.patching.residuals import match_residuals
 from kernelwright.models.patching.rotation import match_rotary
-from kernelwright.models.patching.subclasses import (
-    PatchedModule,
-    install,
-    patched_parts,
-    replace_attributes,
-    unpatched_class,
-)
 
 Model = TypeVar("Model", bound=nn.Module)
 MATCHERS = {"norms": match_norm, "gates": match_gated_mlp, "rotary": match_rotary, "masks": match_mask}
-"""Parts of which a module has at most one."""
-OPTIONAL_MATCHERS = {"attention": match_attention, "projections": match_projections, "residuals": match_residuals}
-"""Parts that a module may have in addition."""
 
 
 def patch(
     model: Model, *, parts: Collection[str] | None = None, keep_logits: bool = False, check: bool = False
 ) -> Model:
-    """Replace RMSNorm, SwiGLU or GeGLU, rotary embedding and the causal loss in a model, in place, and make the
-    attention, projections and residual sums of a training step faster.
+    """Replace RMSNorm, SwiGLU or GeGLU, rotary embedding and the causal loss in a model, in place.
 
     In training (`model.training`), a call with labels computes the loss together with the last linear layer, in chunks
     of rows, and returns no logits (None): all logits are the largest tensor of a training step. In evaluation mode,
     and without labels, logits are returned as before.
-    "attention" runs `scaled_dot_product_attention` in training mode on the backend of torch that is fastest for the
-    shapes, measured at the first call with them, if its results agree; deterministic mode, masks and dropout keep
-    torch's own. "projections" adds the input gradients of q_proj, k_proj and v_proj, and of gate_proj and up_proj, in
-    their matrix products. "residuals" adds within the norms of a decoder layer. All three have no effect under
-    torch.compile, and are skipped for modules with hooks or other classes; "projections" also under autocast.
     Warns about parts that were not found, about modules that match a part but were skipped, and if the loss cannot be
     computed without logits.
 
     Args:
         model: a Hugging Face nn.Module; `unpatch` reverts it. A module whose forward was replaced on the instance is
             skipped. Save a patched model by its state_dict; it cannot be pickled.
-        parts: some of "norms", "gates", "rotary", "loss", "attention", "projections" and "residuals": only these are
-            patched, and each must be found. None: all that are found, without a warning about the last three; also
-            omits causal masks under torch.compile where attention does not need them.
+        parts: some of "norms", "gates", "rotary" and "loss": only these are patched, and each must be found. None:
+            all that are found; also omits causal masks under torch.compile where attention does not need them.
         keep_logits: return logits in training too; `unpatch` first to change it.
         check: compare the patched model's logits, loss and gradient on random tokens with the original's, using a
             copy in FP32 (FP64 for an FP32 model) as reference. Needs memory for that copy and three gradients.
@@ -105,12 +84,14 @@ def unpatch(model: Model) -> Model:
     """Revert `patch`; no effect on a model that is not patched.
 
     Raises:
-        PatchError: the class of a module was changed after `patch`, as by `fully_shard`.
+        PatchError: the class of a module was changed after `patch`, as by `fully_shard`; nothing is reverted.
     """
-    originals = [(module, unpatched_class(module)) for module in model.modules()]
-    for module, original in originals:
-        if original is not type(module):
-            module.__class__ = original
+    patched = [module for module in model.modules() if isinstance(module, _PatchedModule)]
+    if changed := next((one for one in patched if _PatchedModule not in type(one).__bases__), None):
+        raise PatchError(f"the class of a module became {type(changed).__name__} after patch: unpatch before that")
+    for module in patched:
+        module.__class__ = type(module).__bases__[1]
+    for module in model.modules():
         if vars(module).get("_loss_function") is causal_loss:
             object.__delattr__(module, "_loss_function")
     return model
@@ -118,9 +99,9 @@ def unpatch(model: Model) -> Model:
 
 def count_patched(model: nn.Module) -> PatchCounts:
     """How many modules of each part run our kernels."""
-    counts = Counter(part for module in model.modules() for part in patched_parts(module))
+    counts = Counter(module.part for module in model.modules() if isinstance(module, _PatchedModule))
     has_loss = any(vars(module).get("_loss_function") is causal_loss for module in model.modules())
-    return PatchCounts(loss=has_loss, **{part: counts[part] for part in PatchCounts._fields if part != "loss"})
+    return PatchCounts(counts["norms"], counts["gates"], counts["rotary"], has_loss)
 
 
 class _Plan(NamedTuple):
@@ -133,28 +114,20 @@ class _Plan(NamedTuple):
 def _make_plan(model: nn.Module, parts: Collection[str], keep_logits: bool, *, masks: bool) -> _Plan:
     names = *parts, "head", "masks"
     plan = _Plan({part: [] for part in names}, {part: [] for part in names})
+    matchers = {part: match for part, match in MATCHERS.items() if part in parts or (masks and part == "masks")}
     for module in model.modules():
-        done = patched_parts(module)
-        wanted = {*parts, *(("masks",) if masks else ())} - done
-        for part, match in _match_parts(module, wanted):
-            if match is not None and "forward" in vars(module):
-                match = "its forward has been replaced on the instance"
-            _add_to_plan(plan, part, module, match)
+        forwards = {} if isinstance(module, _PatchedModule) else matchers
+        part, match = next(
+            ((part, match) for part, matcher in forwards.items() if (match := matcher(module))), ("", None)
+        )
+        if match is not None and "forward" in vars(module):
+            match = "its forward has been replaced on the instance"
+        _add_to_plan(plan, part, module, match)
         if "loss" in parts and vars(module).get("_loss_function") is not causal_loss:
             _add_to_plan(plan, "loss", module, loss := match_loss(module))
             if callable(loss) and not keep_logits:
                 _add_to_plan(plan, "head", module, match_head(module))
     return plan
-
-
-def _match_parts(module: nn.Module, wanted: set[str]) -> Iterator[tuple[str, Callable[..., Any] | str]]:
-    """The wanted parts that match a module, each with its forward, the function that wraps it, or the reason if it is
-    to be skipped."""
-    if isinstance(module, PatchedModule):
-        module = replace_attributes(module, {}, unpatched_class(module))
-    for matchers, limit in ((MATCHERS, 1), (OPTIONAL_MATCHERS, None)):
-        matches = ((part, matcher(module)) for part, matcher in matchers.items() if part in wanted)
-        yield from itertools.islice(((part, match) for part, match in matches if match is not None), limit)
 
 
 def _add_to_plan(plan: _Plan, part: str, module: nn.Module, match: Callable[..., Any] | str | None) -> None:
@@ -172,8 +145,9 @@ def _report_unpatched(
     Raises:
         PatchError: nothing was found, or a part that the caller named was not found.
     """
-    reported = [part for part in found if named or part not in OPTIONAL_PARTS]
-    lines = {part: line for part in reported if (line := describe_unpatched(model, part, found[part], skipped[part]))}
+    lines = {
+        part: line for part, count in found.items() if (line := describe_unpatched(model, part, count, skipped[part]))
+    }
     missing = [part for part in found if not found[part]]
     if not any(found.values()):
         raise PatchError(f"nothing to patch in {type(model).__name__}: {'; '.join(lines.values())}")
@@ -189,4 +163,16 @@ def _install(module: nn.Module, part: str, forward: Callable[..., Any]) -> None:
     if part == "loss":
         object.__setattr__(module, "_loss_function", forward)
     else:
-        install(module, part, forward)
+        module.__class__ = _make_subclass(type(module), part, forward)
+
+
+class _PatchedModule:
+    """Base of patched modules; `part` is the part that was patched."""
+
+    part = ""
+
+
+@functools.cache
+def _make_subclass(original: type, part: str, forward: Any) -> type:
+    namespace = {"__module__": original.__module__, "__qualname__": original.__qualname__, "__doc__": original.__doc__}
+    return type(original.__name__, (_PatchedModule, original), namespace | {"part": part, "forward": forward})

@@ -1,12 +1,9 @@
-"""Random inputs for the forwards of modules, calls with them, and the comparison with a formula."""
+"""Random inputs for the forwards of modules, and the comparison with a formula."""
 
 from __future__ import annotations
 
-import inspect
-from typing import Any
-
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 ROWS, TOLERANCE = 4, 1e-5
 """Rows of an input, and the tolerance in FP32."""
@@ -21,11 +18,3 @@ def seeded_randn(*shape: int) -> Tensor:
 def is_close(actual: Tensor, expected: Tensor) -> bool:
     """Whether two tensors have the same shape and agree within TOLERANCE."""
     return actual.shape == expected.shape and torch.allclose(actual.double(), expected.double(), TOLERANCE, TOLERANCE)
-
-
-def call_forward(module: nn.Module, x: Any) -> Any:
-    """A module's own forward of `x` as first argument, and None for all others that have no default."""
-    _, _, *others = inspect.signature(type(module).forward).parameters.values()
-    kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-    missing = [one.name for one in others if one.default is one.empty and one.kind in kinds]
-    return type(module).forward(module, x, **dict.fromkeys(missing))

@@ -10,17 +10,12 @@ from torch import nn
 
 from kernelwright.core.errors import UsageError
 
-OPTIONAL_PARTS = ("attention", "projections", "residuals")
-"""Parts that make a training step faster where a model has them; without a warning if it does not."""
-PARTS = ("norms", "gates", "rotary", "loss", *OPTIONAL_PARTS)
+PARTS = ("norms", "gates", "rotary", "loss")
 PART_DESCRIPTIONS = {
     "norms": "a module whose class name ends in RMSNorm",
     "gates": "a module with gate_proj, up_proj and down_proj",
     "rotary": "a module whose forward calls apply_rotary_pos_emb",
     "loss": "a module whose forward calls self.loss_function, which is ForCausalLMLoss",
-    "attention": "a module whose forward calls one of ALL_ATTENTION_FUNCTIONS",
-    "projections": "a module that applies q_proj, k_proj and v_proj, or gate_proj and up_proj, to one input",
-    "residuals": "a layer whose RMSNorms have the running sum of self_attn and mlp as input",
 }
 
 
@@ -42,9 +37,6 @@ class PatchCounts(NamedTuple):
     gates: int
     rotary: int
     loss: bool
-    attention: int = 0
-    projections: int = 0
-    residuals: int = 0
 
 
 def validate_parts(parts: Collection[str] | None) -> tuple[str, ...]:

@@ -29,7 +29,7 @@ def _replace_rotary(forward: Any) -> Callable[..., Any] | str | None:
     functions = sorted(name for name in collect_names(forward) if name.startswith("apply_") and "rotary" in name)
     if not functions:
         return None
-    replaced = rebind(forward, ROTARY_FUNCTION, lambda function: _rotate if _computes_rotary(function) else None)
+    replaced = rebind(forward, ROTARY_FUNCTION, _computes_rotary, _rotate)
     if replaced is None and ROTARY_FUNCTION in functions:
         return f"{ROTARY_FUNCTION} computes another rotation, or its forward cannot be rebound"
     return replaced or f"its forward calls {', '.join(functions)}, not {ROTARY_FUNCTION}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 
@@ -18,14 +17,3 @@ class View:
 
     def __getattr__(self, name: str) -> Any:
         return self._replaced[name] if name in self._replaced else getattr(self._viewed, name)
-
-
-class CallView(View):
-    """A module with another call, and its own attributes."""
-
-    def __init__(self, viewed: Any, call: Callable[..., Any]) -> None:
-        super().__init__(viewed, {})
-        self._call = call
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self._call(*args, **kwargs)
