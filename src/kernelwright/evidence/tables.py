@@ -45,7 +45,8 @@ def render_tables(folder: str = DEFAULT_FOLDER, names: Sequence[str] = tuple(PAG
     Raises:
         NotFoundError: there are no rows.
     """
-    states = {one.key: one for one in compute_status(folder).rows}
+    kinds = dict.fromkeys(name.removesuffix(SUMMARY_SUFFIX) for name in names)
+    states = {one.key: one for kind in kinds for one in compute_status(folder, kind=kind).rows}
     return {name: _render_table(name, folder, states) for name in names}
 
 
