@@ -1,5 +1,7 @@
 """`torch.compile(model, backend="kernelwright")`: the first call keeps the fastest form of each graph."""
 
+import importlib
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -13,6 +15,7 @@ from kernelwright.compiler.fastest_graph import FastestGraph
 @pytest.fixture
 def graphs(monkeypatch):
     """The graphs that are compiled, and the times that their forms will have: kernels are fastest by default."""
+    importlib.import_module("torch._inductor.compile_fx")  # its warnings are not those that a test expects
     torch._dynamo.reset()
     found, times = [], {"inductor": 100.0, "eager": 200.0, "kernels": 50.0}
     choose, time_us = FastestGraph._choose, FastestGraph._time_us
@@ -119,6 +122,22 @@ def test_short_graphs_are_replayed_as_cuda_graphs():
             model[0].weight.mul_(0.5)
     for result, expected in results:
         torch.testing.assert_close(result, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.gpu
+@pytest.mark.filterwarnings("ignore:TensorFloat32")
+def test_random_numbers_on_a_gpu_are_those_of_eager():
+    torch._dynamo.reset()
+
+    def program(x):
+        return F.dropout(x * 2, 0.5) + torch.rand_like(x)
+
+    x, results = normal(6, 8).cuda(), []
+    for run in (torch.compile(program, backend=kernelwright), program):
+        torch.manual_seed(5)
+        results.append([run(x) for _ in range(4)])
+    for one, other in zip(*results, strict=True):
+        torch.testing.assert_close(one, other)
 
 
 def test_dynamic_sizes_are_left_to_inductor(graphs):

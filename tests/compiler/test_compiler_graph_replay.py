@@ -71,6 +71,12 @@ def test_views_and_values_on_the_host_are_not_captured(function):
     torch.rand(3, device="cuda")
 
 
+@pytest.mark.parametrize("value", [torch.tensor(2.0), torch.eye(2).to_sparse(), nn.Parameter(torch.ones(2))])
+def test_values_on_the_host_are_not_captured(value):
+    with pytest.raises(ValueError, match="on the host"):
+        GraphReplay(torch.sin, (value,))
+
+
 @on_gpu
 def test_inference_mode(weight):
     with torch.inference_mode():

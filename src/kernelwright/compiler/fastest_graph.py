@@ -92,7 +92,8 @@ class FastestGraph:
     def _faster_in_graph(self, form: Callable[..., Any], time_us: float, args: Sequence[Any]) -> GraphReplay | None:
         """The form in a CUDA graph, if it can be captured and is clearly faster then."""
         try:
-            replay = GraphReplay(form, args)
+            with _unchanged_random_state("cuda"):
+                replay = GraphReplay(form, args)
             self.times_us[False] |= (times := self._time_forms({IN_GRAPH: replay}, args, False))
         except Exception:  # what cannot be captured is called as it is
             return None

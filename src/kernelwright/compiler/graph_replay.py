@@ -15,6 +15,7 @@ from torch.utils import _pytree as pytree
 from kernelwright.compiler.cuda_graph import end_capture
 
 TORCH_NAMESPACES = ("aten", "prims", "prim", "torchvision")
+PLAIN_TYPES = (torch.Tensor, torch.nn.Parameter)
 STATIC_ADDRESS = "_dynamo_static_input_type"
 """Attribute of a tensor that Dynamo guards by its identity: a buffer of a module."""
 
@@ -33,6 +34,8 @@ class GraphReplay:
     """
 
     def __init__(self, function: Callable[..., Any], args: Sequence[Any]) -> None:
+        if not all(map(_is_plain, args)):
+            raise ValueError("an input is on the host, or a tensor of another kind")
         self.function, self._lock = function, threading.Lock()
         self._stream, self._graph = torch.cuda.current_stream(), torch.cuda.CUDAGraph()
         with torch.inference_mode(False), torch.no_grad():
@@ -94,6 +97,13 @@ def _has_static_address(value: Any) -> bool:
     return isinstance(value, torch.nn.Parameter) or hasattr(value, STATIC_ADDRESS)
 
 
+def _is_plain(value: Any) -> bool:
+    """Whether kernels read an input from the GPU's memory alone: they get the value of a number on the host itself."""
+    if not isinstance(value, torch.Tensor):
+        return True
+    return value.is_cuda and value.layout is torch.strided and type(value) in PLAIN_TYPES
+
+
 def _is_like(value: Any, static: Any, address: int | None) -> bool:
     """Whether an input is the parameter, or has the layout or the value, that was captured."""
     if address is not None:
@@ -101,7 +111,7 @@ def _is_like(value: Any, static: Any, address: int | None) -> bool:
     if not isinstance(static, torch.Tensor):
         return type(value) is type(static) and value == static
     return (
-        isinstance(value, torch.Tensor)
+        type(value) in PLAIN_TYPES
         and value.dtype is static.dtype
         and value.device == static.device
         and value.shape == static.shape

@@ -29,6 +29,7 @@ from kernelwright.compiler.rewrites.einsum_terms import (
     summed_labels,
 )
 from kernelwright.compiler.rewrites.rewriting import (
+    FULL_PRECISION_DTYPES,
     bind_arguments,
     insert_call,
     inserting_calls_before,
@@ -53,7 +54,7 @@ def order_einsums(graph: fx.Graph) -> int:
 
 def _rewrite(graph: fx.Graph, node: fx.Node) -> bool:
     einsum = match_einsum(node)
-    if einsum is None or len(einsum.terms) > MAX_TERMS:
+    if einsum is None or len(einsum.terms) > MAX_TERMS or tensor_of(node).dtype not in FULL_PRECISION_DTYPES:
         return False
     result, einsum = _cut_result(node, einsum)
     einsum = _expand(einsum)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from torch import fx
 
 from kernelwright.compiler.regions.nodes import shape_of
-from kernelwright.compiler.rewrites.rewriting import FULL_PRECISION_DTYPES, has_tensor, tensor_of
+from kernelwright.compiler.rewrites.rewriting import has_tensor, tensor_of
 
 FLOPS_PER_BYTE = 20
 """FLOPs in the time of a byte of memory traffic: FP32 products on an H100 reach about 60 TFLOP/s at 3 TB/s."""
@@ -57,12 +57,12 @@ class Einsum:
 
 
 def match_einsum(node: fx.Node) -> Einsum | None:
-    """Match an einsum in FP32 or FP64 whose labels occur once in each operand; None for other nodes."""
+    """Match an einsum of several tensors whose labels occur once in each, and have one size; None for others."""
     left, arrow, out = str(node.args[0]).replace(" ", "").partition("->")
     names, operands = left.split(","), list(node.args[1])  # type: ignore[arg-type]
     if not arrow or "." in left or len(operands) < 2 or not all(map(has_tensor, operands)):
         return None
-    if any(len(set(one)) != len(one) for one in (*names, out)) or tensor_of(node).dtype not in FULL_PRECISION_DTYPES:
+    if any(len(set(one)) != len(one) for one in (*names, out)):
         return None
     sizes: dict[str, int] = {}
     for name, operand in zip(names, operands, strict=True):

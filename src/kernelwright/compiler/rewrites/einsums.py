@@ -14,6 +14,7 @@ from torch import fx
 
 from kernelwright.compiler.capture.origins import move_call_values
 from kernelwright.compiler.regions.nodes import shape_of
+from kernelwright.compiler.rewrites.einsum_terms import match_einsum
 from kernelwright.compiler.rewrites.rewriting import insert_call, inserting_calls_before, tensor_of
 
 aten = torch.ops.aten
@@ -54,16 +55,14 @@ def replace_einsums(graph: fx.Graph) -> int:
 
 def _match(node: fx.Node) -> _Product | None:
     """Match an einsum of two tensors with rows, columns and sums; None for other einsums."""
-    left, _, out = str(node.args[0]).replace(" ", "").partition("->")
-    names, nodes = left.split(","), list(node.args[1])  # type: ignore[arg-type]
-    if "." in left or len(names) != 2 or not out or any(len(set(one)) != len(one) for one in (*names, out)):
+    einsum = match_einsum(node)
+    if einsum is None or len(einsum.terms) != 2:
         return None
-    sizes = [dict(zip(labels, shape_of(one), strict=True)) for labels, one in zip(names, nodes, strict=True)]
-    if any(sizes[1].get(label, size) != size for label, size in sizes[0].items()):
-        return None
-    (first, second), operands = names, tuple(zip(nodes, names, strict=True))
+    one, other = einsum.terms
+    operands, out = ((one.node, one.given), (other.node, other.given)), einsum.out
+    first, second = one.given, other.given
     if _first_position(out, second, first) < _first_position(out, first, second):
-        (first, second), operands = (second, first), operands[::-1]
+        (first, second), operands = (second, first), (operands[1], operands[0])
     batch = "".join(label for label in out if label in first and label in second)
     rows, columns = (
         _in_memory_order(node, labels, {*labels} & {*out} - {*other})
@@ -72,7 +71,7 @@ def _match(node: fx.Node) -> _Product | None:
     larger = max(operands, key=lambda one: tensor_of(one[0]).numel())
     summed = _in_memory_order(*larger, {*first} & {*second} - {*out})
     is_complete = {*first, *second} == {*batch, *rows, *columns, *summed} and rows and columns and summed
-    return _Product(operands, batch, rows, columns, summed, out) if is_complete else None  # type: ignore[arg-type]
+    return _Product(operands, batch, rows, columns, summed, out) if is_complete else None
 
 
 def _first_position(out: str, labels: str, others: str) -> int:
