@@ -36,6 +36,7 @@ from kernelwright.verification.accuracy.prescreen import prescreen_distance
 from kernelwright.verification.execution import ObservedCall
 from kernelwright.verification.output_checker import OutputChecker, to_reason
 from kernelwright.verification.reference import Reference
+from kernelwright.verification.transport.control_block import MAX_EXTENTS
 from kernelwright.verification.transport.runners import PRELOAD_MODULES, InspectedRunner
 from kernelwright.verification.verdict import SEED_BITS, mark_timed_call
 
@@ -384,6 +385,7 @@ class ExternalBenchmark:
             MAX_CALLS_PER_SERIES,
             MAX_INPUT_BYTES // max(1, input_bytes),
             MAX_OUTPUT_BYTES[self._device] // max(1, output_bytes),
+            MAX_EXTENTS // max(1, len(self._model.tensors)),
         )
         return 1 if stateful else max(1, max_calls), input_bytes >= COLD_INPUT_BYTES or self._device == "cuda"
 

@@ -18,6 +18,7 @@ from kernelwright.measure.clock import synchronize
 from kernelwright.problems.compiled import CompiledProgram
 from kernelwright.problems.problem import temporary_seed, tensor_leaves
 from kernelwright.sandbox.exceptions import TaskError, to_task_error
+from kernelwright.verification.attacks.aliased_output import OutputMemory, TensorMemory, describe_outputs
 from kernelwright.verification.attacks.redzone import REDZONE_BYTE, RedzoneAllocator, poison_buffers
 from kernelwright.verification.transport.state import (
     State,
@@ -56,6 +57,8 @@ class ObservedCall:
         sent_paths: leaves that were sent in a message instead of being read from memory.
         repeat_call: makes the second, equal call, where that is left to the caller.
         reread_leaves: returns the leaves as they are a while later, where that is possible.
+        memory: by path, what the memory of each output is shared with, where it is known.
+        faulty_memory: why the memory of an output is not that of a tensor of its own, or an empty string.
     """
 
     structure: str
@@ -69,6 +72,8 @@ class ObservedCall:
     sent_paths: tuple[str, ...] = ()
     repeat_call: Callable[[], ObservedCall] | None = None
     reread_leaves: Callable[[], dict[str, Any]] | None = None
+    memory: dict[str, OutputMemory] = field(default_factory=dict)
+    faulty_memory: str = ""
 
     @property
     def tensors(self) -> list[Tensor]:
@@ -135,7 +140,18 @@ def _observe_once(program: Callable[..., Any], arguments: CallArguments) -> Obse
     mutated, out_of_bounds = find_mutations(
         arguments.packed, input_leaves, lambda: tensor_leaves(arguments.make_leaves()), set(redzones.corrupted_blocks())
     )
-    return ObservedCall(describe_structure(result), leaf_copies, devices, mutated, out_of_bounds)
+    memory = _describe_memory(leaf_by_path, input_leaves)
+    return ObservedCall(describe_structure(result), leaf_copies, devices, mutated, out_of_bounds, memory=memory)
+
+
+def _describe_memory(leaves: dict[str, Any], inputs: list[Any]) -> dict[str, OutputMemory]:
+    outputs = {
+        path: TensorMemory.of(leaf)
+        for path, leaf in leaves.items()
+        if isinstance(leaf, Tensor) and leaf.layout == torch.strided and leaf.device.type in ("cpu", "cuda")
+    }
+    storages = (one.untyped_storage() for one in inputs if isinstance(one, Tensor) and one.layout == torch.strided)
+    return describe_outputs(outputs, [(storage.data_ptr(), storage.nbytes()) for storage in storages])
 
 
 def _run_in_redzones(

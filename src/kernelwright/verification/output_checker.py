@@ -12,10 +12,12 @@ from torch import Tensor
 
 from kernelwright.core.errors import CandidateError, KernelwrightError, NotFoundError, TamperingError
 from kernelwright.core.verdict import REJECTIONS, Accuracy, Reason
+from kernelwright.measure.clock import wall_s
 from kernelwright.problems.problem import tensor_leaves
 from kernelwright.verification.accuracy import budget
 from kernelwright.verification.accuracy.expected import FP64, Expected
 from kernelwright.verification.accuracy.near_limit import DrawResult, InputKind, NearLimitTracker
+from kernelwright.verification.attacks.aliased_output import find_aliasing
 from kernelwright.verification.attacks.stale_output import OutputHistory
 from kernelwright.verification.execution import ObservedCall, results_bitwise_equal
 from kernelwright.verification.outcome import as_tensor
@@ -37,6 +39,7 @@ class OutputChecker:
         near_limits: sets near the limit of accuracy: one that is over it by little does not reject, but is pending
             there.
         limit_ratio: the largest limit ratio of the last `check`; None without floating-point outputs.
+        candidate_s: seconds that the candidate's calls on input sets took, with the transfer of inputs and outputs.
     """
 
     runner: Runner
@@ -49,6 +52,7 @@ class OutputChecker:
     notes: list[str] = field(default_factory=list)
     near_limits: NearLimitTracker = field(default_factory=NearLimitTracker)
     limit_ratio: float | None = None
+    candidate_s: float = 0.0
     _is_near_limit: bool = False
     _history: OutputHistory = field(default_factory=OutputHistory)
 
@@ -61,10 +65,11 @@ class OutputChecker:
 
     def _run_and_check(self, input_set: InputSet) -> Reason | None:
         self.limit_ratio = None
+        start_s = wall_s()
         try:
-            return self.check(
-                self.runner.run(input_set.inputs, input_set.state, input_set.output_sizes_bytes, twice=True), input_set
-            )
+            observed = self.runner.run(input_set.inputs, input_set.state, input_set.output_sizes_bytes, twice=True)
+            self.candidate_s += wall_s() - start_s
+            return self.check(observed, input_set)
         except KernelwrightError as error:
             return to_reason(error)
 
@@ -114,6 +119,10 @@ class OutputChecker:
             return reason
         if not observed.complete_on_return:
             return Reason(code="late-work", detail="an output changed after the call had returned")
+        if observed.faulty_memory:
+            return Reason(code="aliased-output", detail=observed.faulty_memory)
+        if reason := find_aliasing(observed.memory, (input_set.template or self.template).memory):
+            return reason
         reason = self._check_accuracy(observed.leaves, observed, input_set)
         if reason and reason.code in ("inaccurate", "not-finite"):
             reason = self._find_cause(observed, input_set) or self._defer_if_near_limit(reason, input_set)

@@ -31,6 +31,7 @@ from kernelwright.verification.accuracy.ranges import all_finite, as_real
 from kernelwright.verification.attacks.parameters import perturb, perturbable_state
 from kernelwright.verification.execution import CALL_SEED, CallArguments, ObservedCall, observe
 from kernelwright.verification.outcome import ProgramResult, disable_tf32, run_program
+from kernelwright.verification.transport.control_block import MAX_EXTENTS
 from kernelwright.verification.transport.state import State, named_state
 from kernelwright.verification.transport.tensor_codec import PLAIN_TYPES, describe_structure, extract_storages
 
@@ -115,6 +116,8 @@ class Reference:
         changes = observed.mutated_inputs or self.state_names.intersection(observed.changed_state)
         if not changes and not any(isinstance(leaf, (torch.Tensor, int, float)) for leaf in observed.leaves.values()):
             raise ProblemError(f"the reference returns {observed.structure} and changes no input: nothing to verify")
+        if len(observed.tensors) > MAX_EXTENTS:
+            raise ProblemError(f"the reference returns {len(observed.tensors):,} tensors; {MAX_EXTENTS:,} can be read")
         if all(_is_finite(leaf) for leaf in leaves):
             self._reject_nan([*observed.leaves.values(), *observed.mutated_inputs.values()])
         return observed

@@ -32,7 +32,7 @@ from kernelwright.verification.attacks.code_attribution import MIN_OWN_SHARE, Co
 from kernelwright.verification.attacks.kernel_attribution import KernelAttribution
 from kernelwright.verification.outcome import AS_TORCH_IS_SET, operand_precision
 from kernelwright.verification.output_checker import OutputChecker, to_reason
-from kernelwright.verification.reference import Reference
+from kernelwright.verification.reference import InputSet, Reference
 from kernelwright.verification.timed_calls import TimedVerification
 from kernelwright.verification.transport.runners import InProcessRunner, InspectedRunner, Runner, make_sandboxed_runner
 from kernelwright.work import count_work
@@ -43,6 +43,7 @@ ATTRIBUTION_START_INDEX = 100_000
 """Index of the first input set that is drawn for code attribution."""
 SEED_BITS = 53
 """Seeds up to this size survive JSON readers that parse numbers as FP64."""
+REUSED_NOTE = "an output is valid until the next call, which overwrites it; --fresh-outputs rejects that"
 REPLAYED_NOTE = "replayed: the seed was public, so the candidate may be fitted to these inputs"
 PRECISION_NOTES = {
     "torch": "convolutions and recurrences of the reference may use TF32, as torch is set to",
@@ -51,8 +52,11 @@ PRECISION_NOTES = {
 }
 EXTRA_SETS_START = 1000
 """Numbers of redrawn sets for distributions that need several sets; those for sets near the limit start at 1."""
-SETS_TIMEOUT_S = 10.0
-"""No further set starts after this time, once there are `MIN_SETS`."""
+REFERENCE_SETS_S = 10.0
+"""As many sets are planned as the reference computes in this time, at least `MIN_SETS`. The plan is made before the
+candidate is loaded: a slow candidate does not avoid a set."""
+CANDIDATE_LIMIT = 4.0
+"""Times the limit of one call: what all calls of a candidate on the planned sets may take together."""
 
 
 def verify(
@@ -69,6 +73,7 @@ def verify(
     fork_server: ForkServer | None = None,
     spec: str | None = None,
     own_kernels: bool = False,
+    fresh_outputs: bool = False,
     check_problem: bool = False,
     check_timed_calls: bool = True,
 ) -> Verdict:
@@ -94,9 +99,19 @@ def verify(
     runner = _make_runner(problem, candidate, device, limits, fork_server)
     replayed, seed = seed is not None, secrets.randbits(SEED_BITS) if seed is None else seed
     with runner:
-        options = own_kernels, check_problem, check_timed_calls, replayed
-        verification = Verification(problem, runner, device, policy, seed, *options)
-        reason = verification.run(sets, call_timeout_s, start)
+        verification = Verification(
+            problem,
+            runner,
+            device,
+            policy,
+            seed,
+            own_kernels,
+            fresh_outputs,
+            check_problem,
+            check_timed_calls,
+            replayed,
+        )
+        reason = verification.run(sets, call_timeout_s)
     checker = verification.checker
     return Verdict(
         accepted=reason is None,
@@ -161,6 +176,7 @@ class Verification:
     policy: str
     seed: int
     own_kernels: bool = False
+    fresh_outputs: bool = False
     check_problem: bool = False
     check_timed_calls: bool = True
     replayed: bool = False
@@ -174,7 +190,7 @@ class Verification:
     degenerate: tuple[str, ...] = ()
     notes: list[str] = field(default_factory=list)
 
-    def run(self, sets: int | None, call_timeout_s: float, start_s: float) -> Reason | None:
+    def run(self, sets: int | None, call_timeout_s: float) -> Reason | None:
         """The reason to reject the candidate, or None.
 
         Raises:
@@ -194,22 +210,29 @@ class Verification:
         self.checker.near_limits.deterministic = self.replayed
         if self.replayed:
             self.notes.append(REPLAYED_NOTE)
+        first_set, planned = self._plan_sets(reference, sets)
         try:
             progress.report_stage("loading the candidate")
             self.runner.load(reference.make_inputs(0), template)
         except KernelwrightError as error:
             return to_reason(error)
-        for index in range(sets or DEFAULT_SETS):
-            in_time = sets is not None or self.replayed or self.sets < MIN_SETS
-            if not in_time and wall_s() - start_s > SETS_TIMEOUT_S:
-                break
+        limit_s = CANDIDATE_LIMIT * call_timeout_s
+        for index in range(planned):
+            if self.checker.candidate_s > limit_s:
+                detail = f"{index} of {planned} input sets ran in {self.checker.candidate_s:.0f} s of the candidate"
+                return Reason(code="undetermined", detail=f"{detail}; a longer --time allows more")
             self.sets_tried = index + 1
-            reason = self._check_set(index, reference, self.checker, reference_s)
+            input_set = reference.draw_set(index) if index else first_set
+            first_set = None
+            reason = self._check_set(index, input_set, reference, self.checker, reference_s)
+            del input_set
             if reason := reason or self._decide_near_limit(reference, self.checker, reference_s):
                 return reason
         if reason := self._decide_near_limit(
             reference, self.checker, reference_s, *self.checker.near_limits.undecided_kinds()
         ):
+            return reason
+        if reason := self._check_kept_outputs():
             return reason
         if self.check_problem and self.sets_tried >= DEFAULT_SETS:  # else the problem is too slow for more runs
             self.degenerate = find_degeneracies(reference)
@@ -219,9 +242,33 @@ class Verification:
             timed = TimedVerification(
                 self.runner, reference, sets or DEFAULT_SETS, self.sets_tried < DEFAULT_SETS, attribution
             )
-            return self._run_timed_calls(timed, self.checker) or self._check_own_kernels(attribution)
+            reason = self._run_timed_calls(timed, self.checker) or self._check_kept_outputs()
+            return reason or self._check_own_kernels(attribution)
         if self.own_kernels:
             self.notes.append("attribution unknown: not available here")
+        return None
+
+    def _plan_sets(self, reference: Reference, sets: int | None) -> tuple[InputSet | None, int]:
+        """The first set, and how many are run: as many as the user wants, else by the time of the reference."""
+        progress.report_stage("drawing input set 1")
+        start_s = wall_s()
+        first_set = reference.draw_set(0)
+        set_s = wall_s() - start_s
+        if sets is None and not self.replayed:
+            return first_set, max(MIN_SETS, min(DEFAULT_SETS, int(REFERENCE_SETS_S / max(set_s, 1e-6))))
+        return first_set, sets or DEFAULT_SETS
+
+    def _check_kept_outputs(self) -> Reason | None:
+        """The reason to reject a candidate that overwrote an output which the caller had kept."""
+        if not isinstance(self.runner, InspectedRunner):
+            return None
+        kept = self.runner.client.kept
+        if (call := kept.find_overwritten()) is not None:
+            return Reason(code="aliased-output", detail=f"a later call overwrote the output of call {call}")
+        if kept.are_reused and self.fresh_outputs:
+            return Reason(code="aliased-output", detail="every call overwrites the output of the call before it")
+        if kept.are_reused and REUSED_NOTE not in self.notes:
+            self.notes.append(REUSED_NOTE)
         return None
 
     def _make_attribution(
@@ -253,12 +300,15 @@ class Verification:
         return None
 
     def _check_set(
-        self, index: int, reference: Reference, checker: OutputChecker, stage_limit_s: float
+        self,
+        index: int,
+        input_set: InputSet | None,
+        reference: Reference,
+        checker: OutputChecker,
+        stage_limit_s: float,
     ) -> Reason | None:
-        """Check one set. It is freed before the next one is drawn, so that a large program needs device memory for
-        one set only."""
+        """Check one set; None is a distribution that the reference cannot take."""
         progress.report_stage(f"checking, input set {index + 1}", stage_limit_s)
-        input_set = reference.draw_set(index)
         if input_set is None:
             return None
         self.sets += 1
@@ -270,7 +320,6 @@ class Verification:
         if reason or self.sets > 1:
             return reason
         # Other shapes run between sets of the given shape: results cached for one shape are wrong for the next.
-        del input_set
         progress.report_stage("checking, other shapes", stage_limit_s)
         self.held_out, reason = checker.check_held_out(reference)
         return reason

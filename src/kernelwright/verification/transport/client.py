@@ -18,7 +18,7 @@ import functools
 import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn
 
 from torch import Tensor
@@ -30,6 +30,7 @@ from kernelwright.measure.trace import DeviceKernel
 from kernelwright.problems.problem import Args, tensor_leaves
 from kernelwright.sandbox import Child
 from kernelwright.sandbox.process_memory import pause
+from kernelwright.verification.attacks.aliased_output import OutputMemory, describe_outputs, find_shared_page
 from kernelwright.verification.attacks.redzone import POISON_BYTE, REDZONE_BYTES
 from kernelwright.verification.execution import ObservedCall, find_mutations
 from kernelwright.verification.transport.call_report import (
@@ -43,6 +44,7 @@ from kernelwright.verification.transport.call_report import (
 from kernelwright.verification.transport.control_block import CallStatus, Extent
 from kernelwright.verification.transport.device_memory import Segment
 from kernelwright.verification.transport.external_timer import ExternalTimer, PollHook
+from kernelwright.verification.transport.kept_outputs import KeptOutputs, overlap
 from kernelwright.verification.transport.remote_memory import RemoteMemory
 from kernelwright.verification.transport.snapshot import Snapshot, have_plausible_sizes
 from kernelwright.verification.transport.state import State, bitwise_equal
@@ -82,11 +84,13 @@ class SeriesResult:
 
 @dataclass(frozen=True)
 class _StoppedRead:
-    """Outputs, and blocks of inputs with their redzones, read while the candidate was stopped."""
+    """Outputs, and blocks of inputs with their redzones, read while the candidate was stopped; `faulty_memory` as in
+    `ObservedCall`."""
 
     extents: dict[Extent, Tensor]
     blocks: list[Tensor]
     unchanged: bool
+    faulty_memory: str
 
 
 @dataclass
@@ -119,6 +123,7 @@ class CandidateClient:
 
     def __post_init__(self) -> None:
         self.timer = ExternalTimer(self.child, self.control_block, self.memory)
+        self.kept = KeptOutputs(self.memory)
 
     def load(self, task: str, payload: dict[str, Any]) -> dict[str, Any]:
         """Load a program by a task that replies like `tasks.install_program`; returns the reply."""
@@ -201,6 +206,7 @@ class CandidateClient:
             "poison": self.output_sizes_bytes if poison else None,
             "rewritten": self._state_rewritten,
             "trace": trace,
+            "kept": self.kept.plan_call(),
         }
         self._state_rewritten = False
         with nullcontext() if poison else self.memory.lock_device():
@@ -214,7 +220,9 @@ class CandidateClient:
                 )
         if status is None or status.raised:
             self._raise_worker_error()
-        stopped_read = self._read_stopped(status, snapshot, blocks) if read_outputs else None
+        stopped_read = self._read_stopped(number, status, snapshot, blocks, poison) if read_outputs else None
+        if not read_outputs:
+            self.kept.skip()
         report = parse_untrusted(self.child.wait_result(), CallReport)
         if (
             stopped_read
@@ -225,7 +233,9 @@ class CandidateClient:
         state = self._read_changed_state(report) if read_outputs else {}
         self._restore_state(self._changed_names)
         observed = (
-            _make_observed_calls(report, stopped_read, packed, inputs, self._reread_leaves) if stopped_read else []
+            _make_observed_calls(report, stopped_read, packed, blocks, inputs, self._reread_leaves)
+            if stopped_read
+            else []
         )
         if observed:
             observed[-1].changed_state = state
@@ -314,11 +324,18 @@ class CandidateClient:
     def _align_size(self, size: int) -> int:
         return -(-size // self.memory.alignment_bytes) * self.memory.alignment_bytes
 
-    def _read_stopped(self, status: CallStatus, snapshot: Snapshot, blocks: list[list[int]]) -> _StoppedRead:
+    def _read_stopped(
+        self, number: int, status: CallStatus, snapshot: Snapshot, blocks: list[list[int]], check_pages: bool
+    ) -> _StoppedRead:
         """Read everything while all threads of the candidate's process are stopped."""
         self.child.stop()
+        faulty = ""
         try:
             extents = self._read_outputs(status.extents)
+            if check_pages and self.memory.device == "cpu":
+                faulty = find_shared_page(self.child.pid, extents)
+                faulty = faulty and f"an output {faulty}"
+            self.kept.add(number, self._own_extents(extents))
             input_blocks = [self.memory.read((at - REDZONE_BYTES, size + 2 * REDZONE_BYTES)) for at, size in blocks]
             self.child.check_stopped()
         finally:
@@ -326,7 +343,17 @@ class CandidateClient:
         read = extents | {
             (at - REDZONE_BYTES, len(whole)): whole for (at, _), whole in zip(blocks, input_blocks, strict=True)
         }
-        return _StoppedRead(extents, input_blocks, snapshot.matches(read))
+        if self.kept.overwritten is not None:
+            later = number - self.kept.overwritten
+            faulty = faulty or f"the output of an earlier call was overwritten within {later} calls"
+        return _StoppedRead(extents, input_blocks, snapshot.matches(read), faulty)
+
+    def _own_extents(self, extents: dict[Extent, Tensor]) -> dict[Extent, Tensor]:
+        """Those that are neither in an input nor in the program's state, which the verifier overwrites."""
+        written = [self._arena, *(one.extent for one in self._state_descriptors.values() if one.extent)]
+        return {
+            extent: value for extent, value in extents.items() if not any(overlap(extent, other) for other in written)
+        }
 
     def _reread_leaves(self, leaves: dict[str, LeafDescriptor]) -> dict[str, Any]:
         """The leaves after a delay, in which late writes may have arrived."""
@@ -359,6 +386,7 @@ def _make_observed_calls(
     report: CallReport,
     read: _StoppedRead,
     packed: Packed,
+    blocks: list[list[int]],
     inputs: Sequence[Args],
     reread: Callable[[dict[str, LeafDescriptor]], dict[str, Any]],
 ) -> list[ObservedCall]:
@@ -368,6 +396,7 @@ def _make_observed_calls(
     after = rebuild_views(packed["leaves"], [block.untyped_storage() for block in input_bytes])
     mutated, out_of_bounds = find_mutations(packed, after, lambda: tensor_leaves(inputs), corrupted)
     tensors_per_call, observed = len(tensor_leaves(inputs[0])), []
+    storages = [(blocks[leaf["block"]][0], blocks[leaf["block"]][1]) for leaf in packed["leaves"] if "block" in leaf]
     for number in range(len(inputs)):
         prefix = f"[{number}]" if len(inputs) > 1 else ""
         leaves = {path.removeprefix(prefix): one for path, one in report.leaves.items() if path.startswith(prefix)}
@@ -382,9 +411,24 @@ def _make_observed_calls(
                 complete_on_return=read.unchanged and report.is_stream_ordered,
                 sent_paths=tuple(path for path, leaf in leaves.items() if leaf.sent is not None),
                 reread_leaves=functools.partial(reread, leaves),
+                memory=_describe_memory(leaves, storages, indices),
+                faulty_memory=read.faulty_memory,
             )
         )
     return observed
+
+
+def _describe_memory(
+    leaves: dict[str, LeafDescriptor], storages: list[Extent], own_inputs: range
+) -> dict[str, OutputMemory]:
+    """What the memory of each output of one call is shared with; inputs of other calls count as its own ones."""
+    outputs = {path: memory for path, leaf in leaves.items() if (memory := leaf.memory)}
+    described = describe_outputs(outputs, storages)
+    count = len(own_inputs)
+    return {
+        path: replace(one, inputs=frozenset(at % count for at in one.inputs)) if one.inputs else one
+        for path, one in described.items()
+    }
 
 
 def _redzones_intact(block: Tensor) -> bool:

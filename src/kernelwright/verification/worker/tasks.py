@@ -13,7 +13,7 @@ import gc
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,7 +26,13 @@ from kernelwright.measure.trace import trace_device
 from kernelwright.problems.compiled import CompiledProgram
 from kernelwright.problems.loading import load_candidate, load_problem
 from kernelwright.problems.problem import Problem, temporary_seed
-from kernelwright.sandbox.exceptions import TaskError, is_out_of_memory, to_task_error
+from kernelwright.sandbox.exceptions import (
+    TaskError,
+    find_location,
+    format_error,
+    is_out_of_memory,
+    to_task_error,
+)
 from kernelwright.verification.attacks.redzone import REDZONE_BYTE, RedzoneAllocator, poison_allocator, poison_buffers
 from kernelwright.verification.execution import CALL_SEED, CallArguments, observe
 from kernelwright.verification.transport.control_block import CONTROL_BLOCK_BYTES, ControlBlock, Extent
@@ -37,6 +43,7 @@ from kernelwright.verification.transport.device_memory import (
     register_host_memory,
     view_device_bytes,
 )
+from kernelwright.verification.transport.result_containers import ResultContainers
 from kernelwright.verification.transport.state import named_state, named_state_kinds
 from kernelwright.verification.transport.tensor_codec import (
     PLAIN_TYPES,
@@ -64,10 +71,15 @@ class Worker:
     arenas: list[Tensor] = field(default_factory=list)
     """Memory of current and earlier inputs: a program may hold a view of it."""
     result: Any = None
+    kept: dict[int, Any] = field(default_factory=dict)
+    """Results of earlier calls by number, alive as long as the verifier keeps them."""
     retained_state: list[Tensor] = field(default_factory=list)
     """The last call's result and state: the verifier reads them, so they must not be freed before the next call."""
     redzones: RedzoneAllocator | None = None
     timer: SelfTimer = field(default_factory=SelfTimer)
+    containers: ResultContainers = field(default_factory=ResultContainers)
+    """Made before the candidate is loaded."""
+    holds_candidate: bool = False
 
     def __post_init__(self) -> None:
         self.leaves, self.spec = pytree.tree_flatten(self.problem.meta_inputs)
@@ -77,7 +89,10 @@ _worker: Worker | None = None
 
 
 def report_internal_errors(task: Callable[[dict[str, Any]], Any]) -> Callable[[dict[str, Any]], Any]:
-    """Report an exception in this module as an internal error, which does not reject a candidate."""
+    """Report an exception in this module as an internal error, which does not reject a candidate.
+
+    Once a candidate is loaded, whatever raises is its fault: it may have replaced anything that this module calls.
+    """
 
     @functools.wraps(task)
     def run(payload: dict[str, Any]) -> Any:
@@ -86,6 +101,10 @@ def report_internal_errors(task: Callable[[dict[str, Any]], Any]) -> Callable[[d
         except Exception as error:
             if isinstance(error, KernelwrightError) or is_out_of_memory(error):
                 raise
+            if _worker and _worker.holds_candidate:
+                raise TaskError(
+                    f"{format_error(error)}, while its result was read", where=find_location(error)
+                ) from error
             raise InternalError(f"{type(error).__name__} in the candidate's process: {error}") from error
 
     return run
@@ -123,6 +142,7 @@ def load(payload: dict[str, Any]) -> dict[str, Any]:
     """Load the candidate; `payload`: `candidate` (its target)."""
     worker = current_worker()
     candidate = load_candidate(payload["candidate"], worker.problem, worker.device)
+    worker.holds_candidate = True
     return install_program(candidate.program) | {"name": candidate.name, "notes": list(candidate.notes)}
 
 
@@ -178,6 +198,10 @@ def call(payload: dict[str, Any]) -> dict[str, Any]:
         The description of the result.
     """
     worker = current_worker()
+    if payload["kept"]["keep"] is not None:
+        worker.kept[payload["kept"]["keep"]] = worker.result
+    for number in payload["kept"]["release"]:
+        worker.kept.pop(number, None)
     worker.result, worker.retained_state = None, []
     if payload["rewritten"]:
         torch.autograd.graph.increment_version(list(named_state(worker.program).values()))
@@ -196,11 +220,17 @@ def call(payload: dict[str, Any]) -> dict[str, Any]:
             if worker.device != "cpu":
                 worker.timer = DeviceSelfTimer(worker.control_block, payload["number"], check_order=poisoned)
             worker.result = _run_timed(worker, payload["number"], given)
-        report = _make_report(worker) | {"kernels": kernels}
+        with _own_code_only():
+            report = _make_report(worker) | {"kernels": kernels}
         worker.retained_state = list(named_state(worker.program).values())
     if corrupted := worker.redzones.corrupted_blocks():
         raise TaskError(f"wrote outside output {corrupted[0]}")
     return report
+
+
+def _own_code_only() -> AbstractContextManager[Any]:
+    """Read tensors without calling the `__torch_function__` of their classes."""
+    return torch._C.DisableTorchFunctionSubclass()
 
 
 def _run_timed(worker: Worker, number: int, given: list[Any]) -> Any:
@@ -211,11 +241,12 @@ def _run_timed(worker: Worker, number: int, given: list[Any]) -> Any:
     try:
         results = [worker.program(*args, **kwargs) for args, kwargs in given]
         result = results if len(given) > 1 else results[0]
-        outputs = [leaf for leaf in _result_leaves(result) if isinstance(leaf, Tensor)]
-        worker.timer.stop(outputs)
-        worker.control_block.publish_outputs(
-            [extent for leaf in outputs if (extent := find_extent(leaf))], find_segments(outputs)
-        )
+        with _own_code_only():
+            outputs = [leaf for leaf in worker.containers.leaves(result) if isinstance(leaf, Tensor)]
+            worker.timer.stop(outputs)
+            worker.control_block.publish_outputs(
+                [extent for leaf in outputs if (extent := find_extent(leaf))], find_segments(outputs)
+            )
         claimed_ns = worker.timer.time_ns()
     except BaseException as error:
         worker.control_block.publish_done(number, 0, raised=True)
@@ -224,10 +255,6 @@ def _run_timed(worker: Worker, number: int, given: list[Any]) -> Any:
         raise
     worker.control_block.publish_done(number, claimed_ns)
     return result
-
-
-def _result_leaves(result: Any) -> list[Any]:
-    return [result] if type(result) is Tensor else pytree.tree_leaves(result)
 
 
 def find_segments(values: Iterable[Tensor]) -> list[Segment]:
@@ -275,10 +302,10 @@ def describe_leaf(leaf: Any) -> Packed:
 
 
 def _make_report(worker: Worker) -> dict[str, Any]:
-    leaf_by_path = {pytree.keystr(path): leaf for path, leaf in pytree.tree_flatten_with_path(worker.result)[0]}
+    leaves = worker.containers.leaves_by_path(worker.result)
     return {
-        "structure": describe_structure(worker.result),
-        "leaves": {path: describe_leaf(leaf) for path, leaf in leaf_by_path.items()},
+        "structure": describe_structure(worker.result, worker.containers),
+        "leaves": {path: describe_leaf(leaf) for path, leaf in leaves.items()},
         "state_descriptors": describe_state(worker.program),
         "segments": find_segments(named_state(worker.program).values()),
         "is_stream_ordered": worker.timer.is_stream_ordered(),
