@@ -233,7 +233,7 @@ def _redraw(tensor: Tensor, sampler: Sampler, seed: int, range_end: int) -> None
         return
     generator = torch.Generator(tensor.device).manual_seed(seed % (1 << 63))
     if tensor.dtype.is_floating_point:
-        if _is_redrawable(target):
+        if is_redrawable(target):
             domain = Domain.of(target)
             factor = _range_end_factor(target, range_end)
             for part in parts_of(target):
@@ -269,7 +269,7 @@ def _overlaps_itself(tensor: Tensor) -> bool:
     return tensor.numel() > max(span, 0)
 
 
-def _is_redrawable(example: Tensor) -> bool:
+def is_redrawable(example: Tensor) -> bool:
     """False for values that carry meaning: constants, masks, tensors with only two values or with infinities."""
     if example.dtype.itemsize < 2 or not all_finite(example):
         return False

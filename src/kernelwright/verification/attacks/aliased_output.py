@@ -114,17 +114,27 @@ def describe_outputs(outputs: Mapping[str, TensorMemory], inputs: Iterable[tuple
         outputs: by path.
         inputs: address and bytes of the storage of each input tensor.
     """
-    storages = list(inputs)
-    described = {}
-    for path, memory in outputs.items():
-        if not memory.num_elements:
-            continue
-        within = (
-            at for at, (start, size) in enumerate(storages) if memory.address < start + size and start < memory.end
-        )
-        shared = (name for name, one in outputs.items() if name != path and memory.shares_elements(one))
-        described[path] = OutputMemory(memory, frozenset(within), frozenset(shared), memory.overlaps_itself())
-    return described
+    named = [(path, memory) for path, memory in outputs.items() if memory.num_elements]
+    shared: dict[str, set[str]] = {path: set() for path, _ in named}
+    within: dict[str, set[int]] = {path: set() for path, _ in named}
+    spans = [(memory.address, memory.end, path, -1) for path, memory in named]
+    spans += [(start, start + size, "", at) for at, (start, size) in enumerate(inputs) if size]
+    open_spans: list[tuple[int, int, str, int]] = []
+    for span in sorted(spans):
+        open_spans = [one for one in open_spans if one[1] > span[0]]
+        for other in open_spans:
+            path, other_path = span[2], other[2]
+            if path and other_path:
+                if outputs[path].shares_elements(outputs[other_path]):
+                    shared[path].add(other_path)
+                    shared[other_path].add(path)
+            elif path or other_path:
+                within[path or other_path].add(max(span[3], other[3]))
+        open_spans.append(span)
+    return {
+        path: OutputMemory(memory, frozenset(within[path]), frozenset(shared[path]), memory.overlaps_itself())
+        for path, memory in named
+    }
 
 
 def find_aliasing(got: Mapping[str, OutputMemory], expected: Mapping[str, OutputMemory]) -> Reason | None:

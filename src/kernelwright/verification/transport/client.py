@@ -21,6 +21,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn
 
+import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
@@ -33,6 +34,7 @@ from kernelwright.sandbox.process_memory import pause
 from kernelwright.verification.attacks.aliased_output import OutputMemory, describe_outputs, find_shared_page
 from kernelwright.verification.attacks.redzone import POISON_BYTE, REDZONE_BYTES
 from kernelwright.verification.execution import ObservedCall, find_mutations
+from kernelwright.verification.transport.call_chain import CallChain
 from kernelwright.verification.transport.call_report import (
     CallReport,
     LeafDescriptor,
@@ -106,6 +108,7 @@ class CandidateClient:
         timer: times every call.
         requires_grad: record gradients in every call.
         state: parameters and buffers as they are before every call.
+        copies_outputs: every result is copied within the timed call, as a caller does that wants to keep it.
     """
 
     child: Child
@@ -114,6 +117,7 @@ class CandidateClient:
     output_sizes_bytes: list[int] = field(default_factory=list)
     requires_grad: bool = False
     state: State = field(default_factory=dict)
+    copies_outputs: bool = False
     _state_descriptors: dict[str, LeafDescriptor] = field(default_factory=dict)
     _changed_names: set[str] = field(default_factory=set)
     _expected_sizes: list[int] = field(default_factory=list)
@@ -133,7 +137,9 @@ class CandidateClient:
         self.state = self._read_state(self._state_descriptors)
         return reply
 
-    def time_null_calls(self, inputs: Sequence[Args], outputs: list[Tensor], calls: int) -> list[TimedCall]:
+    def time_null_calls(
+        self, inputs: Sequence[Args], outputs: list[Tensor], calls: int, chained: Sequence[bool] = ()
+    ) -> list[TimedCall]:
         """Time calls that compute nothing and return outputs of the same sizes, in a child without a program yet;
         with several inputs, series of calls. With large inputs fewer calls are made."""
         packed = extract_storages(outputs)
@@ -141,7 +147,9 @@ class CandidateClient:
         self.child.call(f"{WORKER_MODULE}:load_null_program", {"leaves": packed["leaves"], "sizes": sizes})
         input_bytes = sum(one.nbytes for each in inputs for one in tensor_leaves(each))
         num_calls = min(calls, MIN_NULL_CALLS) if input_bytes >= LARGE_INPUT_BYTES else calls
-        timed_calls = [self._run_series(inputs, read_outputs=False).timed_call for _ in range(num_calls)]
+        timed_calls = [
+            self._run_series(inputs, read_outputs=False, chained=chained).timed_call for _ in range(num_calls)
+        ]
         self.timer.calibrate_write_time()
         return timed_calls
 
@@ -168,16 +176,21 @@ class CandidateClient:
         series = self._run_series([inputs], read_outputs=read_outputs, poison=poison, poll_hook=poll_hook, trace=trace)
         return CallResult(series.observed[0] if series.observed else None, series.timed_call, series.kernels)
 
-    def call_series(self, inputs: Sequence[Args], *, read_outputs: bool, structure: str) -> SeriesResult:
+    def call_series(
+        self, inputs: Sequence[Args], *, read_outputs: bool, structure: str, chained: Sequence[bool] = ()
+    ) -> SeriesResult:
         """Make consecutive calls in one timed call, each with its own inputs, after flushing `cache_flush_bytes` from
         the caches. The verifier polls rarely while they run, so that it does not disturb the time.
 
         Args:
+            inputs: where outputs are read, those of the chained leaves are changed to what the calls had.
             structure: of one result.
+            chained: for each leaf of the arguments, whether the chain of calls may change its low bits; empty for
+                calls without a chain.
         Raises:
             LimitError, TaskError, TamperingError: as `call`.
         """
-        series = self._run_series(inputs, read_outputs=read_outputs, undisturbed=True)
+        series = self._run_series(inputs, read_outputs=read_outputs, undisturbed=True, chained=chained)
         for one in series.observed:
             one.structure = structure if one.structure == series_structure(structure, len(inputs)) else one.structure
         return series
@@ -191,12 +204,14 @@ class CandidateClient:
         poll_hook: PollHook | None = None,
         undisturbed: bool = False,
         trace: bool = False,
+        chained: Sequence[bool] = (),
     ) -> SeriesResult:
         """Run consecutive calls; no observed calls without `read_outputs`."""
         self._expected_sizes = self.output_sizes_bytes * len(inputs)
         number = self.timer.next_call(num_outputs=len(self._expected_sizes))
         packed = extract_storages([leaf for one in inputs for leaf in pytree.tree_leaves(one)])
         blocks = self._place_blocks([len(block) for block in packed["blocks"]])
+        chain = _make_chain(packed["leaves"], chained, len(inputs))
         request = {
             "number": number,
             "calls": len(inputs),
@@ -207,6 +222,8 @@ class CandidateClient:
             "rewritten": self._state_rewritten,
             "trace": trace,
             "kept": self.kept.plan_call(),
+            "chain": chain and chain.request(blocks),
+            "copies": self.copies_outputs,
         }
         self._state_rewritten = False
         with nullcontext() if poison else self.memory.lock_device():
@@ -229,6 +246,8 @@ class CandidateClient:
             and [leaf.extent for leaf in report.leaves.values() if leaf.extent][: len(status.extents)] != status.extents
         ):
             raise TamperingError("output addresses changed after the call")
+        if chain and stopped_read:
+            chain.repeat(_outputs_by_call(report, stopped_read, len(inputs)), packed["blocks"])
         self.memory.map_segments(report.segments)
         state = self._read_changed_state(report) if read_outputs else {}
         self._restore_state(self._changed_names)
@@ -380,6 +399,34 @@ class CandidateClient:
 def series_structure(structure: str, calls: int) -> str:
     """The structure of the list of results of a series."""
     return structure if calls == 1 else f"[{', '.join([structure] * calls)}]"
+
+
+def _make_chain(leaves: list[Packed], chained: Sequence[bool], calls: int) -> CallChain | None:
+    """The chain of a series: every block of floats that no other call has, and that holds numbers of one dtype."""
+    if calls < 2 or not any(chained):
+        return None
+    calls_of: dict[int, set[int]] = {}
+    kinds_of: dict[int, set[tuple[str, bool]]] = {}
+    for at, leaf in enumerate(leaves):
+        if "block" in leaf:
+            calls_of.setdefault(leaf["block"], set()).add(at // len(chained))
+            kinds_of.setdefault(leaf["block"], set()).add((leaf["dtype"], chained[at % len(chained)]))
+    blocks: list[list[tuple[int, torch.dtype]]] = [[] for _ in range(calls)]
+    for block, kinds in kinds_of.items():
+        (dtype, is_chained), *others = kinds
+        if is_chained and not others and len(calls_of[block]) == 1:
+            blocks[min(calls_of[block])].append((block, getattr(torch, dtype)))
+    return CallChain(random.SystemRandom().getrandbits(64), blocks)
+
+
+def _outputs_by_call(report: CallReport, read: _StoppedRead, calls: int) -> list[list[Tensor]]:
+    """The bytes of the outputs of each call, in the order in which the worker adds them to the chain."""
+    outputs: list[list[Tensor]] = [[] for _ in range(calls)]
+    for path, leaf in report.leaves.items():
+        number = int(path[1:].partition("]")[0]) if path.startswith("[") and path[1:2].isdigit() else 0
+        if leaf.extent and number < calls and (value := read.extents.get(leaf.extent)) is not None:
+            outputs[number].append(value)
+    return outputs
 
 
 def _make_observed_calls(

@@ -126,8 +126,7 @@ class ExternalTimer:
             claimed_us=status.claimed_ns / 1e3 if status else 0.0,
             input_write_us=self._write_times_s[-1] * 1e6 if self._write_times_s else 0.0,
         )
-        # Bounded by the external time: an overstated self-reported time must not delay polling.
-        self._expected_s = min(timed_call.claimed_us, timed_call.completed_us) / 1e6
+        self._expected_s = timed_call.completed_us / 1e6
         return timed_call, status
 
     def _start_on_host(

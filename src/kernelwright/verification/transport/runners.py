@@ -17,6 +17,7 @@ from kernelwright.problems.importing import absolute_target, split_target
 from kernelwright.problems.problem import Args, Candidate, Problem, source_stem
 from kernelwright.sandbox import COMPILE_CACHES, ForkServer, Isolation, Limits, TaskError, can_inspect, protections
 from kernelwright.verification.execution import CallArguments, ObservedCall, observe
+from kernelwright.verification.transport.call_chain import compiled_library
 from kernelwright.verification.transport.client import WORKER_MODULE, CandidateClient
 from kernelwright.verification.transport.device_memory import supports_ipc
 from kernelwright.verification.transport.external_timer import LAUNCH_AHEAD_US
@@ -139,7 +140,13 @@ class RpcRunner:
         folders = (*compile_folders, Path(self._child.scratch_dir), Path(split_target(self._target)[0]).parent)
         self.own_folders = tuple(str(one.resolve()) for one in folders)
         self.protections = self._child.protections
-        payload = {"problem": self._problem, "device": self._device, "folder": str(Path.cwd())}
+        library = compiled_library() if self._device == "cpu" else ""
+        payload = {
+            "problem": self._problem,
+            "device": self._device,
+            "folder": str(Path.cwd()),
+            "chain_library": library,
+        }
         return self._child.call(f"{WORKER_MODULE}:open_problem", payload)
 
     def _apply_load_reply(self, reply: dict[str, Any]) -> None:
@@ -155,6 +162,7 @@ class InspectedRunner(RpcRunner):
     Attributes:
         client: makes the timed calls.
         input_series: inputs of the calls of a series, for timing in series.
+        chained: as in `CandidateClient.call_series`.
         launch_ahead_us: as in `ExternalTimer`.
         load_task: the task that loads the candidate and its payload.
         null_calls: timed null calls in the same child before the candidate was loaded.
@@ -162,6 +170,7 @@ class InspectedRunner(RpcRunner):
 
     client: CandidateClient
     input_series: Sequence[Args] = ()
+    chained: Sequence[bool] = ()
     launch_ahead_us: float = LAUNCH_AHEAD_US
     load_task: tuple[str, Packed] | None = None
     null_calls: Sequence[TimedCall] = ()
@@ -186,11 +195,14 @@ class InspectedRunner(RpcRunner):
         def spread(timed_calls: Sequence[TimedCall]) -> float:
             return null_spread_us(timed_calls, NULL_CALL_QUANTILE[self._device])
 
-        start_s, best = wall_s(), self.client.time_null_calls(inputs, template.tensors, NUM_NULL_CALLS)
+        def time_calls() -> list[TimedCall]:
+            return self.client.time_null_calls(inputs, template.tensors, NUM_NULL_CALLS, self.chained)
+
+        start_s, best = wall_s(), time_calls()
         for _ in range(0 if self.input_series and self._device == "cpu" else NULL_CALL_ATTEMPTS):
             if spread(best) <= NULL_CALL_SPREAD_US or wall_s() - start_s > NULL_CALL_TIMEOUT_S:
                 break
-            best = min(best, self.client.time_null_calls(inputs, template.tensors, NUM_NULL_CALLS), key=spread)
+            best = min(best, time_calls(), key=spread)
         return best
 
     def run(self, inputs: Args, state: State | None, output_sizes_bytes: list[int], *, twice: bool) -> ObservedCall:

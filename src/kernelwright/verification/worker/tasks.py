@@ -35,6 +35,7 @@ from kernelwright.sandbox.exceptions import (
 )
 from kernelwright.verification.attacks.redzone import REDZONE_BYTE, RedzoneAllocator, poison_allocator, poison_buffers
 from kernelwright.verification.execution import CALL_SEED, CallArguments, observe
+from kernelwright.verification.transport.call_chain import ChainFunctions, make_blocks
 from kernelwright.verification.transport.control_block import CONTROL_BLOCK_BYTES, ControlBlock, Extent
 from kernelwright.verification.transport.device_memory import (
     Segment,
@@ -80,6 +81,7 @@ class Worker:
     containers: ResultContainers = field(default_factory=ResultContainers)
     """Made before the candidate is loaded."""
     holds_candidate: bool = False
+    chain: ChainFunctions | None = None
 
     def __post_init__(self) -> None:
         self.leaves, self.spec = pytree.tree_flatten(self.problem.meta_inputs)
@@ -118,10 +120,13 @@ def current_worker() -> Worker:
 
 @report_internal_errors
 def open_problem(payload: dict[str, Any]) -> dict[str, Any]:
-    """Load the problem; `payload`: `problem` (its target), `device`, `folder` (added to the module search path)."""
+    """Load the problem; `payload`: `problem` (its target), `device`, `folder` (added to the module search path),
+    `chain_library` (empty for none)."""
     global _worker
     sys.path.insert(0, payload["folder"])
     _worker = Worker(load_problem(payload["problem"]), payload["device"])
+    if payload["chain_library"]:
+        _worker.chain = ChainFunctions(payload["chain_library"])
     if _worker.device != "cpu":
         register_host_memory(_worker.control_block.address, CONTROL_BLOCK_BYTES)
     return {"control_block": _worker.control_block.address}
@@ -193,7 +198,8 @@ def call(payload: dict[str, Any]) -> dict[str, Any]:
         payload: `number` of the call; `calls` in it, one after the other, each with its own leaves; `blocks`, each
             [address, bytes]; `leaves`, views of them from `extract_storages`; `gradients` to record; `poison`: sizes
             in bytes of allocations to come that must read as NaN; `rewritten`: the verifier has written to parameters
-            and buffers; `trace` the kernels on the device.
+            and buffers; `trace` the kernels on the device; `chain` of the calls, None or as in `CallChain.request`;
+            `kept`, as in `KeptOutputs.plan_call`; `copies`: keep a copy of each result, made within the timed call.
     Returns:
         The description of the result.
     """
@@ -219,7 +225,8 @@ def call(payload: dict[str, Any]) -> dict[str, Any]:
         with trace_device() if payload["trace"] else nullcontext([]) as kernels:
             if worker.device != "cpu":
                 worker.timer = DeviceSelfTimer(worker.control_block, payload["number"], check_order=poisoned)
-            worker.result = _run_timed(worker, payload["number"], given)
+            chain = payload["chain"] and RunningChain(worker, payload["chain"])
+            worker.result = _run_timed(worker, payload["number"], given, chain, copies=payload["copies"])
         with _own_code_only():
             report = _make_report(worker) | {"kernels": kernels}
         worker.retained_state = list(named_state(worker.program).values())
@@ -233,13 +240,50 @@ def _own_code_only() -> AbstractContextManager[Any]:
     return torch._C.DisableTorchFunctionSubclass()
 
 
-def _run_timed(worker: Worker, number: int, given: list[Any]) -> Any:
-    """The timed call: from the start signal until it is marked as done."""
+class RunningChain:
+    """The chain of the series that is running; see `transport.call_chain`."""
+
+    def __init__(self, worker: Worker, payload: dict[str, Any]) -> None:
+        assert worker.chain
+        self._functions, self._leaves = worker.chain, worker.containers.leaves
+        self._digest: int = payload["seed"]
+        self._blocks = [(make_blocks(one), len(one)) for one in payload["blocks"]]
+
+    def change_inputs(self, call: int) -> None:
+        """Change the inputs of a call by the outputs of those before it."""
+        if call:
+            self._functions.derive(*self._blocks[call], self._digest)
+
+    def add_outputs(self, result: Any) -> None:
+        """Add all bytes of a result to the digest."""
+        for leaf in self._leaves(result):
+            if isinstance(leaf, Tensor) and (extent := find_extent(leaf)):
+                self._digest = self._functions.absorb(self._digest, *extent)
+
+
+def _run_calls(worker: Worker, given: list[Any], chain: RunningChain | None, *, copies: bool) -> list[Any]:
     assert worker.program is not None
+    if chain is None and not copies:
+        return [worker.program(*args, **kwargs) for args, kwargs in given]
+    results = []
+    for at, (args, kwargs) in enumerate(given):
+        if chain:
+            chain.change_inputs(at)
+        result = worker.program(*args, **kwargs)
+        if copies:
+            result = pytree.tree_map_only(Tensor, torch.clone, result)
+        if chain:
+            chain.add_outputs(result)
+        results.append(result)
+    return results
+
+
+def _run_timed(worker: Worker, number: int, given: list[Any], chain: RunningChain | None, *, copies: bool) -> Any:
+    """The timed call: from the start signal until it is marked as done."""
     worker.control_block.wait_for_start(number)
     worker.timer.start()
     try:
-        results = [worker.program(*args, **kwargs) for args, kwargs in given]
+        results = _run_calls(worker, given, chain, copies=copies)
         result = results if len(given) > 1 else results[0]
         with _own_code_only():
             outputs = [leaf for leaf in worker.containers.leaves(result) if isinstance(leaf, Tensor)]
@@ -277,6 +321,8 @@ def find_extent(value: Tensor) -> Extent | None:
         return None
     if not value.numel():
         return 0, 0
+    if value.is_contiguous():
+        return value.data_ptr(), value.nbytes
     num_elements = 1 + sum((size - 1) * stride for size, stride in zip(value.shape, value.stride(), strict=True))
     return value.data_ptr(), num_elements * value.element_size()
 
