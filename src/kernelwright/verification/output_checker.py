@@ -16,6 +16,7 @@ from kernelwright.problems.problem import tensor_leaves
 from kernelwright.verification.accuracy import budget
 from kernelwright.verification.accuracy.expected import FP64, Expected
 from kernelwright.verification.accuracy.near_limit import DrawResult, InputKind, NearLimitTracker
+from kernelwright.verification.accuracy.special_values import allow_spread
 from kernelwright.verification.attacks.stale_output import OutputHistory
 from kernelwright.verification.execution import ObservedCall, results_bitwise_equal
 from kernelwright.verification.outcome import as_tensor
@@ -63,7 +64,10 @@ class OutputChecker:
         self.limit_ratio = None
         try:
             return self.check(
-                self.runner.run(input_set.inputs, input_set.state, input_set.output_sizes_bytes, twice=True), input_set
+                self.runner.run(
+                    input_set.inputs, input_set.state, input_set.output_sizes_bytes, twice=input_set.repeat_call
+                ),
+                input_set,
             )
         except KernelwrightError as error:
             return to_reason(error)
@@ -153,6 +157,7 @@ class OutputChecker:
         got = [as_tensor(leaves[name.removeprefix("output")]) for name in names]
         got += [observed.mutated_inputs.get(at, inputs[at].detach()) for at in expected.mutated_inputs]
         got += self._final_state(observed, expected)
+        got = allow_spread(got, expected) if input_set.allow_spread else got
         reason, accuracy = budget.check_accuracy(got, expected, distribution=input_set.distribution, policy=self.policy)
         if record:
             self._is_near_limit = budget.is_near_limit(accuracy)

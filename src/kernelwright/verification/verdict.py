@@ -39,6 +39,8 @@ from kernelwright.work import count_work
 
 DEFAULT_SETS = len(DISTRIBUTIONS)
 MIN_SETS = 4
+TIMED_START_INDEX = 10_000
+"""Index of the first input set that is drawn for a timed call."""
 ATTRIBUTION_START_INDEX = 100_000
 """Index of the first input set that is drawn for code attribution."""
 SEED_BITS = 53
@@ -199,25 +201,26 @@ class Verification:
             self.runner.load(reference.make_inputs(0), template)
         except KernelwrightError as error:
             return to_reason(error)
-        for index in range(sets or DEFAULT_SETS):
+        planned_sets = reference.planned_sets(sets)
+        for number, planned in enumerate(planned_sets, 1):
             in_time = sets is not None or self.replayed or self.sets < MIN_SETS
             if not in_time and wall_s() - start_s > SETS_TIMEOUT_S:
                 break
-            self.sets_tried = index + 1
-            reason = self._check_set(index, reference, self.checker, reference_s)
+            self.sets_tried = number
+            reason = self._check_set(planned.index, reference, self.checker, reference_s)
             if reason := reason or self._decide_near_limit(reference, self.checker, reference_s):
                 return reason
         if reason := self._decide_near_limit(
             reference, self.checker, reference_s, *self.checker.near_limits.undecided_kinds()
         ):
             return reason
-        if self.check_problem and self.sets_tried >= DEFAULT_SETS:  # else the problem is too slow for more runs
+        if self.check_problem and self.sets_tried == len(reference.plan):  # else the problem is too slow for more runs
             self.degenerate = find_degeneracies(reference)
         if isinstance(self.runner, InspectedRunner) and (self.check_timed_calls or self.own_kernels):
             progress.report_stage("timing the candidate", reference_s)
             attribution = self._make_attribution(self.runner, reference)
             timed = TimedVerification(
-                self.runner, reference, sets or DEFAULT_SETS, self.sets_tried < DEFAULT_SETS, attribution
+                self.runner, reference, TIMED_START_INDEX, self.sets_tried < DEFAULT_SETS, attribution
             )
             return self._run_timed_calls(timed, self.checker) or self._check_own_kernels(attribution)
         if self.own_kernels:

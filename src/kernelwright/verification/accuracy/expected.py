@@ -56,6 +56,7 @@ class Expected:
         inputs: the input tensors before the run.
         golden_method: how the golden was made, for the verdict: `FP64`, or the fallback with its reason.
         inputs_same_sign: no floating input has both signs, so that rounding errors of the inputs average out in sums.
+        stable_outputs: names of outputs that are a stable order, so that the order of equal values is defined.
     """
 
     reference: list[Tensor]
@@ -67,6 +68,7 @@ class Expected:
     golden_method: str
     inputs_same_sign: bool
     _compute_rounded: Callable[[], list[Tensor]] = field(repr=False)
+    stable_outputs: frozenset[str] = frozenset()
     _cache: dict[str, Any] = field(default_factory=dict, repr=False)
 
     def golden_of_rounded_inputs(self) -> list[Tensor]:
