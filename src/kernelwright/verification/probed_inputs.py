@@ -20,14 +20,23 @@ from torch.utils import _pytree as pytree
 from kernelwright.problems.problem import Args, clone_inputs
 from kernelwright.problems.state import replaced_values
 from kernelwright.verification.accuracy.arguments import is_argument, propose
+from kernelwright.verification.accuracy.domains import Domain
 from kernelwright.verification.accuracy.ranges import all_finite
 from kernelwright.verification.accuracy.single_changes import changed_values, has_effect, is_changeable
-from kernelwright.verification.accuracy.special_values import insert_special, insert_ties, takes_special_values
+from kernelwright.verification.accuracy.special_values import (
+    draw_places,
+    find_effect,
+    insert_ties,
+    takes_special_values,
+    write_at,
+)
 from kernelwright.verification.attacks.parameters import perturbable_state
 from kernelwright.verification.set_plan import PlannedSet, Targets, Variant
 
 MAX_CHANGED_PLACES = 2
 """Elements of a tensor that are tried until the outputs depend on one."""
+SPECIAL_PROBE_RMS = 8.0
+"""Size of the numbers by which it is found what depends on an element, in root mean squares of its tensor."""
 INDEX_DTYPES = (torch.int32, torch.int64)
 
 
@@ -43,10 +52,15 @@ class ReferenceRunner(Protocol):
 
 @dataclass(frozen=True)
 class ProbedSet:
-    """Inputs, and the parameters that differ from the problem's own."""
+    """Inputs, and the parameters that differ from the problem's own.
+
+    Attributes:
+        depends: for special values, masks of the outputs that depend on them.
+    """
 
     inputs: Args
     state: Mapping[str, Tensor] = field(default_factory=dict)
+    depends: list[Tensor] | None = None
 
 
 @dataclass
@@ -83,6 +97,7 @@ class ProbedInputs:
             changed = self.redraw_argument(inputs, planned.target, generator, skewed=skewed)
             return changed and ProbedSet(changed)
         if planned.variant is Variant.TIES:
+            inputs = clone_inputs(inputs)
             target = pytree.tree_leaves(inputs)[planned.target]
             with torch.no_grad():
                 insert_ties(target, generator)
@@ -105,16 +120,28 @@ class ProbedInputs:
         return None
 
     def _insert_special(self, inputs: Args, planned: PlannedSet, generator: torch.Generator) -> ProbedSet | None:
-        """NaN, or infinities of a sign for which no output is NaN."""
-        negative = bool(torch.rand((), generator=generator, device=generator.device) < 0.5)
-        first = -math.inf if negative else math.inf
-        for special in (math.nan,) if planned.variant is Variant.NAN else (first, -first):
+        """NaN, or infinities of a sign for which no output is NaN; and which outputs depend on them."""
+        is_nan = planned.variant is Variant.NAN
+        first = -math.inf if bool(torch.rand((), generator=generator, device=generator.device) < 0.5) else math.inf
+        value = pytree.tree_leaves(inputs)[planned.target]
+        places = draw_places(value, generator, late=not is_nan)
+        if (before := self._reference.run_values(inputs)) is None:
+            return None
+        large = SPECIAL_PROBE_RMS * Domain.of(value.detach()).rms
+
+        def with_number(number: float) -> Args:
             changed = clone_inputs(inputs)
             with torch.no_grad():
-                insert_special(pytree.tree_leaves(changed)[planned.target], special, generator)
+                write_at(pytree.tree_leaves(changed)[planned.target], places, number)
+            return changed
+
+        others = [self._reference.run_values(with_number(number)) for number in (large, -large)]
+        depends = find_effect(before, *(values for values in others if values and len(values) == len(before)))
+        for special in (math.nan,) if is_nan else (first, -first):
+            changed = with_number(special)
             values = self._reference.run_values(changed)
-            if values and (math.isnan(special) or not any(map(_has_nan, values))):
-                return ProbedSet(changed)
+            if values and (is_nan or not any(map(_has_nan, values))):
+                return ProbedSet(changed, depends=depends)
         return None
 
     def _change(self, planned: PlannedSet, base: int) -> ProbedSet | None:

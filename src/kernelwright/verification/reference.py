@@ -24,14 +24,16 @@ from kernelwright.problems.state import replaced_values
 from kernelwright.sandbox import TaskError
 from kernelwright.sandbox.exceptions import to_task_error
 from kernelwright.verification.accuracy import expected
-from kernelwright.verification.accuracy.distributions import AS_GIVEN, HELD_OUT, Distribution
+from kernelwright.verification.accuracy.distributions import AS_GIVEN, HELD_OUT, MIXED, Distribution
 from kernelwright.verification.accuracy.expected import Expected
 from kernelwright.verification.accuracy.near_limit import InputKind
 from kernelwright.verification.accuracy.ranges import all_finite, as_real
+from kernelwright.verification.accuracy.row_groups import RowGroup
 from kernelwright.verification.accuracy.special_values import is_defined
 from kernelwright.verification.accuracy.stable_order import find_stable_outputs
 from kernelwright.verification.attacks.parameters import perturb, perturbable_state
 from kernelwright.verification.execution import CALL_SEED, CallArguments, ObservedCall, observe
+from kernelwright.verification.mixed_inputs import MixedInputs
 from kernelwright.verification.outcome import ProgramResult, disable_tf32, run_program
 from kernelwright.verification.probed_inputs import ProbedInputs, find_targets
 from kernelwright.verification.set_plan import PlannedSet, Variant, plan_sets, shorten
@@ -55,7 +57,9 @@ class InputSet:
         template: what the reference returns, where its structure may differ from that for the problem's own inputs.
         index: index in the plan, for `Reference.redraw_set`.
         repeat_call: call the candidate a second time with the same inputs, and compare the bits.
-        allow_spread: NaN and infinities of the inputs may spread, but not be lost.
+        special_effect: for inputs with NaN or infinities, masks of the outputs that depend on these; they may spread to
+            others, but not be lost.
+        groups: rows with different distributions; without any, all rows have `distribution`.
     """
 
     distribution: Distribution
@@ -66,7 +70,8 @@ class InputSet:
     template: ObservedCall | None = None
     index: int = 0
     repeat_call: bool = True
-    allow_spread: bool = False
+    special_effect: list[torch.Tensor] | None = None
+    groups: tuple[RowGroup, ...] = ()
 
     @property
     def kind(self) -> InputKind:
@@ -95,7 +100,7 @@ class Reference:
         self._perturb_parameters = perturb_parameters and _can_perturb(self._module)
         self.state_names = frozenset(self._module.state_dict() if self._module else ())
         self._was_perturbed = False
-        self._probed = ProbedInputs(self, self._module)
+        self._probed, self._mixed = ProbedInputs(self, self._module), MixedInputs(self)
         self._template: ObservedCall | None = None
         self._stable_outputs: frozenset[str] = frozenset()
 
@@ -158,7 +163,9 @@ class Reference:
 
     def _draw_distribution(self, planned: PlannedSet, index: int) -> InputSet | None:
         distribution = planned.distribution
-        inputs = distribution.draw(self.make_inputs(index), self.derive_seed("values", index))
+        own_inputs = self.make_inputs(index)
+        inputs = distribution.draw(own_inputs, self.derive_seed("values", index))
+        inputs, groups = self._mixed.mix_rows(distribution, inputs, own_inputs, index)
         parameters: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext
         values: Expected | None = None
         for signs in (True, False) if planned.signs else (False,):
@@ -180,7 +187,8 @@ class Reference:
             return None
         if distribution.range_end and not self._is_homogeneous(distribution, parameters, index, values):
             return None
-        return self._finish_set(planned, inputs, values, parameters if planned.perturbed else None)
+        drawn = self._finish_set(planned, inputs, values, parameters if planned.perturbed else None)
+        return replace(drawn, groups=groups)
 
     def _draw_probed(self, planned: PlannedSet, index: int) -> InputSet | None:
         """A set whose values the reference was run on before."""
@@ -197,7 +205,8 @@ class Reference:
             raise
         if planned.variant in (Variant.NAN, Variant.INFINITY) and not is_defined(values):
             return None
-        return self._finish_set(planned, drawn.inputs, values, parameters if drawn.state else None)
+        input_set = self._finish_set(planned, drawn.inputs, values, parameters if drawn.state else None)
+        return replace(input_set, special_effect=drawn.depends)
 
     def _finish_set(
         self,
@@ -219,7 +228,6 @@ class Reference:
             self._was_perturbed,
             index=planned.index,
             repeat_call=planned.repeat_call,
-            allow_spread=planned.variant in (Variant.NAN, Variant.INFINITY),
         )
 
     def _compute_expected(
@@ -262,6 +270,20 @@ class Reference:
         """The set of these inputs, with the problem's own parameters."""
         values = self._compute_expected(inputs)
         return InputSet(AS_GIVEN, inputs, values, None, False, index=NO_KIND_INDEX)
+
+    def make_timed_set(self, inputs: Args) -> InputSet:
+        """The set of inputs of a timed call."""
+        return replace(self.make_set(inputs), distribution=MIXED if self._mixed.block_domains else AS_GIVEN)
+
+    def make_timed_inputs(self, index: int, num_calls: int = 1) -> list[Args]:
+        """Inputs of consecutive timed calls: the problem's own, with some rows of other distributions where the
+        reference takes these. They are not those of any set.
+
+        Raises:
+            ProblemError: the generator raises.
+        """
+        series = self.make_input_series(index, num_calls, purpose="timed inputs")
+        return [self._mixed.mix_blocks(one, self.derive_seed("blocks", index) + at) for at, one in enumerate(series)]
 
     def held_out_sets(self, number: int = 0) -> Iterator[InputSet]:
         """Sets of the other shapes that the problem declares, with other values for every number and the problem's
@@ -342,10 +364,10 @@ class Reference:
         """
         return self.make_input_series(index, 1)[0]
 
-    def make_input_series(self, index: int, num_calls: int) -> list[Args]:
+    def make_input_series(self, index: int, num_calls: int, purpose: str = "inputs") -> list[Args]:
         """As `make_inputs`, for a series of calls from one seed: seeding takes longer than generating."""
         try:
-            with temporary_seed(self.derive_seed("inputs", index)):
+            with temporary_seed(self.derive_seed(purpose, index)):
                 return [to_device(self._draw_inputs(), self._device) for _ in range(num_calls)]
         except (Exception, SystemExit) as error:
             raise _as_problem_error(error) from error

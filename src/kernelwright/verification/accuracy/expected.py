@@ -81,6 +81,21 @@ class Expected:
             self._cache[key] = compute()
         return self._cache[key]
 
+    def of_rows(self, rows: Tensor) -> Expected:
+        """The floating outputs at these rows of their first dimension, without what the program changes."""
+        floating = [at for at, t in enumerate(self.reference) if t.dtype.is_floating_point or t.is_complex()]
+        return Expected(
+            reference=[self.reference[at][rows] for at in floating],
+            golden=[self.golden[at][rows] for at in floating],
+            names=[self.names[at] for at in floating],
+            mutated_inputs=(),
+            initial_state={},
+            inputs=[],
+            golden_method=self.golden_method,
+            inputs_same_sign=self.inputs_same_sign,
+            _compute_rounded=lambda: [self.golden_of_rounded_inputs()[at][rows] for at in floating],
+        )
+
     def get_cached(self, key: str) -> Any:
         """The cached value of `key`, or None."""
         return self._cache.get(key)

@@ -7,6 +7,7 @@ too. They must not be lost: where the reference's output is not finite, the cand
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -14,6 +15,8 @@ from torch import Tensor
 from kernelwright.verification.accuracy.expected import Expected
 
 MAX_SPECIAL_ROWS_SHARE = 1 / 4
+MIN_EFFECT = 2.0**-7
+"""Smallest effect of a number on an output that depends on it, relative to the largest output."""
 TIED_SHARE, NEARLY_TIED_SHARE, LEVEL_ROWS_SHARE = 1 / 2, 1 / 8, 1 / 8
 """Shares of the elements of a row that equal another one of it, or are next to one; share of rows of equal numbers."""
 
@@ -25,21 +28,42 @@ def takes_special_values(value: Tensor) -> bool:
     )  # fmt: skip
 
 
-def insert_special(value: Tensor, special: float, generator: torch.Generator) -> None:
-    """Write a NaN or an infinity into one element of some rows, in place.
+def draw_places(value: Tensor, generator: torch.Generator, *, late: bool) -> list[tuple[int, ...]]:
+    """The indices of one element in each of some rows.
 
-    Infinities go into the second half of a row: sums that are rescaled by a running maximum are not defined before
-    the first finite value.
+    Args:
+        late: in the second half of a row: sums that are rescaled by a running maximum are not defined before the
+            first finite value, so that infinities cannot come first.
     """
     rows = value.shape[0] if value.dim() > 1 else 1
     count = max(1, int(rows * MAX_SPECIAL_ROWS_SHARE * _random(generator)))
+    places: list[tuple[int, ...]] = []
     for row in torch.randperm(rows, generator=generator, device=value.device)[:count].tolist():
-        target = value[row] if value.dim() > 1 else value
-        position = [int(size * _random(generator)) for size in target.shape]
-        if math.isinf(special):
-            size = target.shape[-1]
-            position[-1] = size // 2 + int((size - size // 2) * _random(generator))
-        target[tuple(position)] = special
+        shape = value.shape[1:] if value.dim() > 1 else value.shape
+        place = [int(size * _random(generator)) for size in shape]
+        if late:
+            place[-1] = shape[-1] // 2 + int((shape[-1] - shape[-1] // 2) * _random(generator))
+        places.append((row, *place) if value.dim() > 1 else tuple(place))
+    return places
+
+
+def write_at(value: Tensor, places: Sequence[tuple[int, ...]], number: float) -> None:
+    """Write a number at these places of a tensor, in place."""
+    for place in places:
+        value[place] = number
+
+
+def find_effect(before: list[Tensor], *others: list[Tensor]) -> list[Tensor]:
+    """Masks of the outputs that differ in one of several other runs by more than rounding, relative to the largest
+    output and to their own size."""
+    masks = [torch.zeros(value.shape, dtype=torch.bool, device=value.device) for value in before]
+    for values in others:
+        for at, (one, other) in enumerate(zip(before, values, strict=True)):
+            if one.shape != other.shape or not one.dtype.is_floating_point or not one.numel():
+                continue
+            difference, size = (other - one).abs(), torch.maximum(one.abs(), other.abs())
+            masks[at] |= (difference > MIN_EFFECT * size.max()) & (difference > MIN_EFFECT * size)
+    return masks
 
 
 def insert_ties(value: Tensor, generator: torch.Generator) -> None:
@@ -62,18 +86,22 @@ def insert_ties(value: Tensor, generator: torch.Generator) -> None:
     value.copy_(tied)
 
 
-def allow_spread(got: list[Tensor], expected: Expected) -> list[Tensor]:
-    """A candidate's outputs with the reference's values where only the candidate's are NaN, or where it returned NaN
-    instead of an infinity."""
-    return [_allow_spread(*pair) for pair in zip(got, expected.reference, strict=False)] + got[
-        len(expected.reference) :
-    ]
+def allow_spread(got: list[Tensor], expected: Expected, depends: Sequence[Tensor]) -> list[Tensor]:
+    """A candidate's outputs with the reference's values where the result is not defined: where the candidate returned
+    NaN, and where the reference is not finite although the output does not depend on the special values.
+
+    Args:
+        depends: for each output a mask of those that do.
+    """
+    if len(got) != len(expected.reference):
+        return got
+    return [_allow_spread(*each) for each in zip(got, expected.reference, depends, strict=True)]
 
 
-def _allow_spread(got: Tensor, reference: Tensor) -> Tensor:
+def _allow_spread(got: Tensor, reference: Tensor, depends: Tensor) -> Tensor:
     if not reference.dtype.is_floating_point or (got.shape, got.dtype) != (reference.shape, reference.dtype):
         return got
-    return torch.where(got.isnan(), reference, got)
+    return torch.where(got.isnan() | (~reference.isfinite() & ~depends), reference, got)
 
 
 def is_defined(expected: Expected) -> bool:
