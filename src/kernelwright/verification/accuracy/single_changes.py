@@ -67,7 +67,7 @@ def _change_floats(
             new = -new.abs()
         if bounded:  # the farther of the bounds
             new = torch.where(old.double() > (domain.low + domain.high) / 2, domain.low, domain.high).double()
-        if domain.rows_sum_to_one or domain.ascending:
+        if domain.rows_sum_to_one or (domain.ascending and domain.low < domain.high):
             return
         changed = value.detach().clone()
         changed[place] = new.to(value.dtype)
