@@ -35,7 +35,7 @@ class MixedInputs:
 
         Args:
             inputs: drawn from the distribution.
-            index: of the set, for the seed.
+            index: for the seed, the same for all sets of a plan.
         """
         if not self.row_leaves:
             return inputs, ()

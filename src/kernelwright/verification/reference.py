@@ -165,7 +165,7 @@ class Reference:
         distribution = planned.distribution
         own_inputs = self.make_inputs(index)
         inputs = distribution.draw(own_inputs, self.derive_seed("values", index))
-        inputs, groups = self._mixed.mix_rows(distribution, inputs, own_inputs, index)
+        inputs, groups = self._mixed.mix_rows(distribution, inputs, own_inputs, index - planned.index)
         parameters: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext
         values: Expected | None = None
         for signs in (True, False) if planned.signs else (False,):

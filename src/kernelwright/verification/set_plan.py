@@ -12,9 +12,10 @@ from kernelwright.verification.accuracy.distributions import DISTRIBUTIONS, Dist
 
 PERTURBED_SHARE, SIGNS_SHARE = 1 / 3, 3 / 4
 """Share of the distribution sets with other parameters, and share of these in which signs change too."""
-MAX_ARGUMENTS, MAX_CHANGED_INPUTS, MAX_CHANGED_STATE = 16, 4, 3
+MAX_ARGUMENTS, MAX_CHANGED_INPUTS, MAX_CHANGED_STATE, MIN_CHANGES = 16, 4, 3, 6
 """Largest numbers of arguments that are redrawn alone, and of inputs, parameters and buffers of which one element
-changes."""
+changes; with fewer of these than the last number, several places of each change: a result that is kept by half of the
+values is then found with a probability of 98 %."""
 NUM_ESSENTIAL = 4
 """The first distributions, which are run even in the slowest verification."""
 
@@ -144,9 +145,8 @@ def _plan_changes(rng: random.Random, targets: Targets) -> list[PlannedSet]:
     inputs = rng.sample(list(targets.changeable), min(MAX_CHANGED_INPUTS, len(targets.changeable)))
     state = rng.sample(range(targets.num_state), min(MAX_CHANGED_STATE, targets.num_state))
     planned = [(Variant.CHANGED_INPUT, at) for at in inputs] + [(Variant.CHANGED_STATE, at) for at in state]
-    if len(planned) == 1:  # a second place of it
-        planned *= 2
     rng.shuffle(planned)
+    planned = [planned[at % len(planned)] for at in range(max(MIN_CHANGES, len(planned)))] if planned else []
     return [
         PlannedSet(0, variant, _distribution_of(variant), target=at, step=step)
         for step, (variant, at) in enumerate(planned)

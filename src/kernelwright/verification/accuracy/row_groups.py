@@ -17,13 +17,11 @@ from torch.utils import _pytree as pytree
 from kernelwright.core.verdict import Accuracy, Reason
 from kernelwright.problems.problem import Args, clone_inputs
 from kernelwright.verification.accuracy import budget, comparison
-from kernelwright.verification.accuracy.distributions import MIN_LEVELS, Distribution
+from kernelwright.verification.accuracy.distributions import DISTRIBUTIONS, MIN_LEVELS, Distribution
 from kernelwright.verification.accuracy.expected import Expected
 from kernelwright.verification.accuracy.ranges import as_real
 
 MIN_ROWS = 8
-MIN_SHARE, MAX_SHARE = 5 / 8, 7 / 8
-"""Bounds of the share of rows that are drawn from the distribution."""
 
 
 @dataclass(frozen=True)
@@ -54,20 +52,22 @@ def find_row_leaves(inputs: Args) -> list[list[int]]:
 
 
 def draw_rows(num_rows: int, distribution: Distribution, generator: torch.Generator) -> list[RowGroup]:
-    """Random groups of rows: of the distribution, and of the problem's own values; none where all rows must be of the
-    distribution."""
-    share = MIN_SHARE + (MAX_SHARE - MIN_SHARE) * float(torch.rand((), generator=generator, device=generator.device))
-    count = round(share * num_rows)
-    if distribution.sampler is None or distribution.range_end or not 1 < count < num_rows - 1:
-        return []
-    if distribution.count_levels and count < MIN_LEVELS:
-        return []
+    """Random groups of rows: half of the distribution, the others of the problem's own values; none where all rows
+    must be of the distribution.
+
+    With generators of the same seed, neighbouring distributions of `DISTRIBUTIONS` have each other's rows, so that no
+    row has values of the distribution in both sets.
+    """
     order = torch.randperm(num_rows, generator=generator, device=generator.device)
-    own = replace(distribution, sparse=False)
-    return [
-        RowGroup(distribution, order[:count].sort().values),
-        RowGroup(own, order[count:].sort().values),
-    ]
+    count = num_rows // 2
+    halves = [order[:count].sort().values, order[count:].sort().values]
+    if distribution.sampler is None or distribution.range_end or num_rows < MIN_ROWS:
+        return []
+    if distribution.count_levels and count < MIN_LEVELS // 2:
+        return []
+    if distribution in DISTRIBUTIONS and DISTRIBUTIONS.index(distribution) % 2:
+        halves.reverse()
+    return [RowGroup(distribution, halves[0]), RowGroup(replace(distribution, sparse=False), halves[1])]
 
 
 def replace_rows(inputs: Args, source: Args, leaves: Sequence[int], rows: Tensor) -> Args:
