@@ -8,4 +8,4 @@ import torch
 
 
 def padded_sum(x, lengths):
-    return torch.stack([row[:length].sum(0) for row, length in zip(x, lengths.tolist())])
+    return torch.stack([row[:length].sum(0) for row, length in zip(x, lengths.tolist(), strict=True)])
