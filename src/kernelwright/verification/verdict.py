@@ -214,7 +214,7 @@ class Verification:
             reference, self.checker, reference_s, *self.checker.near_limits.undecided_kinds()
         ):
             return reason
-        if self.check_problem and self.sets_tried == len(reference.plan):  # else the problem is too slow for more runs
+        if self.check_problem and self.sets_tried >= DEFAULT_SETS:  # else the problem is too slow for more runs
             self.degenerate = find_degeneracies(reference)
         if isinstance(self.runner, InspectedRunner) and (self.check_timed_calls or self.own_kernels):
             progress.report_stage("timing the candidate", reference_s)
