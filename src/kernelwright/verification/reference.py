@@ -293,7 +293,6 @@ class Reference:
             ProblemError: the reference or the generator raises, or the arguments differ from those of the problem's
                 own inputs.
         """
-        state = self.reset_state()
         try:
             with temporary_seed(self.derive_seed("held out", number)):
                 declared = held_out_inputs(self._problem)
@@ -303,8 +302,8 @@ class Reference:
                 inputs = to_device(inputs, self._device)
                 template = self._observe(inputs, twice=False)
                 drawn = self.make_set(inputs)
+                state = self.reset_state()
                 yield replace(drawn, distribution=HELD_OUT, template=template, index=index, state=state)
-                state = None
         except (Exception, SystemExit) as error:
             raise _as_problem_error(error) from error
 
