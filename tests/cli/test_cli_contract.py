@@ -9,6 +9,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+import torch
 from tiers import slow
 
 from kernelwright.cli import runner as cli_answer
@@ -56,6 +57,26 @@ def asked(kw, verb, *words):
     assert answer.document["schema"] == {"name": f"kernelwright.{verb}", "version": 2}
     assert answer.document["status"] == {0: "ok", 1: "finding"}[answer.code], answer.out
     return answer
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device here")
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["why", SMALL],
+        ["verify", SMALL, SMALL],
+        ["bench", SMALL, SMALL],
+        ["optimize", SMALL],
+        ["machine"],
+        ["judge-check"],
+        ["evidence", "record"],
+    ],
+    ids=lambda words: words[0],
+)
+def test_a_device_that_is_not_there_is_an_error_of_the_environment(kw, words, tmp_path):
+    out = ["--out", tmp_path / "out.py"] if words[0] == "optimize" else []
+    answer = kw(*words, *out, "--device", "cuda")
+    assert (answer.code, "no CUDA device" in " ".join(answer.err.split())) == (2, True), answer.err
 
 
 def test_a_place_where_no_page_can_be_is_known_before_the_work(kw, tmp_path):

@@ -232,7 +232,7 @@ class ExternalBenchmark:
                 traced = variant.runner.client.call(inputs, read_outputs=True, trace=True)
                 assert traced.observed
                 reason = variant.output_checker.check(
-                    traced.observed, self._reference.make_set(inputs)
+                    traced.observed, self._reference.make_timed_set(inputs)
                 ) or self._resample_near_limit(variant)
             if reason:
                 raise CandidateRejectedError(variant.name, reason)
@@ -318,7 +318,7 @@ class ExternalBenchmark:
         outliers = [i for distance, i in sorted(distances, reverse=True)[:MAX_OUTLIERS_CHECKED] if distance > 1]
         extra = [random_call] if thorough else []
         for i in sorted({*with_side_effects, *outliers, *extra}):
-            input_set = self._reference.make_set(inputs[i])
+            input_set = self._reference.make_timed_set(inputs[i])
             if reason := checker.check(observed[i], input_set):
                 return reason
             if i == random_call and checker.limit_ratio is not None:
@@ -350,7 +350,7 @@ class ExternalBenchmark:
 
         def draw(number: int) -> DrawResult:
             observed, inputs = next(random_calls)
-            return DrawResult(checker.check(observed, self._reference.make_set(inputs)), checker.limit_ratio)
+            return DrawResult(checker.check(observed, self._reference.make_timed_set(inputs)), checker.limit_ratio)
 
         reasons = (checker.near_limits.decide(kind, draw) for kind in list(checker.near_limits.pending))
         return next(filter(None, reasons), None)
@@ -389,13 +389,13 @@ class ExternalBenchmark:
     def _draw_inputs(self) -> list[Args]:
         """New input values for every call of one series."""
         self._series_index += 1
-        return self._reference.make_input_series(self._series_index, self._num_calls)
+        return self._reference.make_timed_inputs(self._series_index, self._num_calls)
 
     def _series_limits(self) -> tuple[int, bool]:
         """The maximum number of calls per series, and whether inputs are cold.
 
-        It is 1 if a call depends on the state that an earlier one leaves, or if nothing can make the inputs of a call on
-        the host depend on the outputs of the one before.
+        It is 1 if a call depends on the state that an earlier one leaves, or if nothing can make the inputs of a call
+        on the host depend on the outputs of the one before.
         """
         inputs = self._reference.make_inputs(0)
         expected = self._reference.make_set(inputs).expected

@@ -18,8 +18,9 @@ from kernelwright.compiler.pipeline import optimize_session
 from kernelwright.compiler.program_variant import EAGER, Variant, clone_with_class, names_in_memory
 from kernelwright.compiler.result_types import find_incomparable, register_result_types
 from kernelwright.compiler.selection import ProgramSelector
-from kernelwright.compiler.session import OptimizationSession, RegionTuner
+from kernelwright.compiler.session import OptimizationSession
 from kernelwright.compiler.tuning import Tuner
+from kernelwright.compiler.tuning_order import RegionTuner
 from kernelwright.core.errors import ProblemError
 from kernelwright.core.optimization import DEFAULT_BUDGET_S, Optimization
 from kernelwright.core.pytree import clone_inputs, tensor_leaves

@@ -35,7 +35,7 @@ from kernelwright.core.paths import require_writable
 from kernelwright.diagnosis.run_once import run_once
 from kernelwright.diagnosis.why import TIMING_BUDGET_S, why_with_work
 from kernelwright.machines import machine as machine_here
-from kernelwright.machines import refresh_memory
+from kernelwright.machines import refresh_memory, require_device
 from kernelwright.measure.clock import wall_s
 from kernelwright.measure.paired import InterleavedTimings
 from kernelwright.problems import load_problem
@@ -92,6 +92,7 @@ def optimize_file(
         problem = load_problem(target)
         with widened_precision(precision):
             return summarize_plan(problem, device, disabled)
+    require_device(device)
     preload = (*PRELOAD_MODULES, *COMPILER_MODULES[device])
     compiled = program_cache(target)
     with (

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence, Set
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 import torch
@@ -20,25 +20,21 @@ from torch.utils import _pytree as pytree
 from kernelwright.compiler.assembly.channels_last_layer import to_channels_last
 from kernelwright.compiler.assembly.graph_layer import GeneratedGraph, GraphLayer
 from kernelwright.compiler.assembly.kernel_layer import KernelLayer
-from kernelwright.compiler.backends import Backend
 from kernelwright.compiler.budget import Budget, OutOfTime, time_limit
 from kernelwright.compiler.capture.backward import build_gradient, find_trainable_nodes
 from kernelwright.compiler.capture.dynamo_graphs import record_graphs
 from kernelwright.compiler.capture.recurrences import RECURRENCES
-from kernelwright.compiler.compile_pool import CompileTask
 from kernelwright.compiler.differentiable import RegionGradient
 from kernelwright.compiler.forward_codegen import PlannedRegion, require_writable_constants
 from kernelwright.compiler.graph_planning import GraphPlan, plan_graph, share_repetitions
-from kernelwright.compiler.kernel_source import RegionKernel, summarize
+from kernelwright.compiler.kernel_source import summarize
 from kernelwright.compiler.planning import RegionPlan, plan_program
 from kernelwright.compiler.reference import bind_placeholders, build_reference, record_region_inputs
-from kernelwright.compiler.regions.contraction import AnyRegion
 from kernelwright.compiler.regions.partition import plan_regions
 from kernelwright.compiler.rewrites.registry import OFF_BY_DEFAULT
 from kernelwright.compiler.tuning import TuningResult
-from kernelwright.compiler.tuning_order import MIN_TUNING_S, NUM_BRIEF_CONFIGS, RegionTuning
+from kernelwright.compiler.tuning_order import MIN_TUNING_S, NUM_BRIEF_CONFIGS, RegionTuner, RegionTuning
 from kernelwright.core.errors import KernelwrightError
-from kernelwright.core.machine import Machine
 from kernelwright.core.optimization import OWN_KERNELS, TORCH, RegionOutcome
 from kernelwright.core.progress import report_stage
 from kernelwright.core.verdict import Reason
@@ -55,45 +51,6 @@ NUM_BUILDS = 2
 NOT_CAPTURED = "the program is not captured, so that no region becomes a kernel"
 MAX_CAPTURE_SHARE = 0.3
 """Longer captures are those of unrolled loops, whose kernels there is no time to tune."""
-
-
-class RegionTuner(Protocol):
-    """Finds the fastest kernel of a region; see `tuning.Tuner`."""
-
-    backend: Backend
-    device: str
-    machine: Machine
-
-    @property
-    def compiles_ahead(self) -> bool:
-        """See `Tuner.compiles_ahead`."""
-        ...
-
-    def tune(
-        self, region: AnyRegion, reference: fx.GraphModule, inputs: Sequence[torch.Tensor], limit_s: float = ...
-    ) -> TuningResult:
-        """See `Tuner.tune`."""
-        ...
-
-    def compile_ahead(self, region: AnyRegion, count: int | None = None) -> list[CompileTask]:
-        """See `Tuner.compile_ahead`."""
-        ...
-
-    def is_compiled(self, tasks: Sequence[CompileTask]) -> bool:
-        """See `Tuner.is_compiled`."""
-        ...
-
-    def stop_compiling(self) -> None:
-        """See `Tuner.stop_compiling`."""
-        ...
-
-    def compile_for_file(self, kernels: Sequence[RegionKernel], text: str, limit_s: float) -> None:
-        """See `Tuner.compile_for_file`."""
-        ...
-
-    def notes(self) -> list[str]:
-        """Notes for the user on how the tuning ran."""
-        ...
 
 
 @dataclass
@@ -276,7 +233,8 @@ class OptimizationSession:
         inputs_of: dict[str, list[torch.Tensor]] = {}
         with self.isolated("the inputs of the regions are not known, so that none becomes a kernel"):
             inputs_of = self._record_inputs({part.region.name for part in unique})
-        tuning = RegionTuning(self, inputs_of)
+        captured_of = {part.region.name: plan.captured for plan in self.plans for part in plan.regions}
+        tuning = RegionTuning(self.tuner, self.budget, self.isolated, self.count, captured_of, inputs_of)
         variants_s = min(VARIANTS_S[self.device], MAX_VARIANTS_SHARE * self.budget.remaining_s)
         with self.budget.keep(variants_s + later_s):
             tuning.tune(unique)

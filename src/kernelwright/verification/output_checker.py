@@ -17,6 +17,8 @@ from kernelwright.problems.problem import tensor_leaves
 from kernelwright.verification.accuracy import budget
 from kernelwright.verification.accuracy.expected import FP64, Expected
 from kernelwright.verification.accuracy.near_limit import DrawResult, InputKind, NearLimitTracker
+from kernelwright.verification.accuracy.row_groups import check_groups
+from kernelwright.verification.accuracy.special_values import allow_spread
 from kernelwright.verification.attacks.aliased_output import find_aliasing
 from kernelwright.verification.attacks.stale_output import OutputHistory
 from kernelwright.verification.execution import ObservedCall, results_bitwise_equal
@@ -67,7 +69,9 @@ class OutputChecker:
         self.limit_ratio = None
         start_s = wall_s()
         try:
-            observed = self.runner.run(input_set.inputs, input_set.state, input_set.output_sizes_bytes, twice=True)
+            observed = self.runner.run(
+                input_set.inputs, input_set.state, input_set.output_sizes_bytes, twice=input_set.repeat_call
+            )
             self.candidate_s += wall_s() - start_s
             return self.check(observed, input_set)
         except KernelwrightError as error:
@@ -162,7 +166,13 @@ class OutputChecker:
         got = [as_tensor(leaves[name.removeprefix("output")]) for name in names]
         got += [observed.mutated_inputs.get(at, inputs[at].detach()) for at in expected.mutated_inputs]
         got += self._final_state(observed, expected)
-        reason, accuracy = budget.check_accuracy(got, expected, distribution=input_set.distribution, policy=self.policy)
+        if input_set.special_effect is not None:
+            got = allow_spread(got, expected, input_set.special_effect)
+        distribution, policy = input_set.distribution, self.policy
+        if input_set.groups:
+            reason, accuracy = check_groups(got, expected, input_set.groups, distribution=distribution, policy=policy)
+        else:
+            reason, accuracy = budget.check_accuracy(got, expected, distribution=distribution, policy=policy)
         if record:
             self._is_near_limit = budget.is_near_limit(accuracy)
             self.limit_ratio = max(accuracy.error_over_limit, self.limit_ratio or 0.0) if accuracy else self.limit_ratio

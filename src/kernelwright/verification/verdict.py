@@ -32,13 +32,16 @@ from kernelwright.verification.attacks.code_attribution import MIN_OWN_SHARE, Co
 from kernelwright.verification.attacks.kernel_attribution import KernelAttribution
 from kernelwright.verification.outcome import AS_TORCH_IS_SET, operand_precision
 from kernelwright.verification.output_checker import OutputChecker, to_reason
-from kernelwright.verification.reference import InputSet, Reference
+from kernelwright.verification.reference import Reference
+from kernelwright.verification.set_plan import PlannedSet
 from kernelwright.verification.timed_calls import TimedVerification
 from kernelwright.verification.transport.runners import InProcessRunner, InspectedRunner, Runner, make_sandboxed_runner
 from kernelwright.work import count_work
 
 DEFAULT_SETS = len(DISTRIBUTIONS)
 MIN_SETS = 4
+TIMED_START_INDEX = 10_000
+"""Index of the first input set that is drawn for a timed call."""
 ATTRIBUTION_START_INDEX = 100_000
 """Index of the first input set that is drawn for code attribution."""
 SEED_BITS = 53
@@ -210,22 +213,20 @@ class Verification:
         self.checker.near_limits.deterministic = self.replayed
         if self.replayed:
             self.notes.append(REPLAYED_NOTE)
-        first_set, planned = self._plan_sets(reference, sets)
+        planned_sets = self._plan_sets(reference, sets)
         try:
             progress.report_stage("loading the candidate")
             self.runner.load(reference.make_inputs(0), template)
         except KernelwrightError as error:
             return to_reason(error)
         limit_s = CANDIDATE_LIMIT * call_timeout_s
-        for index in range(planned):
+        for number, planned in enumerate(planned_sets, 1):
             if self.checker.candidate_s > limit_s:
-                detail = f"{index} of {planned} input sets ran in {self.checker.candidate_s:.0f} s of the candidate"
-                return Reason(code="undetermined", detail=f"{detail}; a longer --time allows more")
-            self.sets_tried = index + 1
-            input_set = reference.draw_set(index) if index else first_set
-            first_set = None
-            reason = self._check_set(index, input_set, reference, self.checker, reference_s)
-            del input_set
+                ran = f"{number - 1} of {len(planned_sets)} input sets ran"
+                detail = f"{ran} in {self.checker.candidate_s:.0f} s of the candidate; a longer --time allows more"
+                return Reason(code="undetermined", detail=detail)
+            self.sets_tried = number
+            reason = self._check_set(planned.index, reference, self.checker, reference_s)
             if reason := reason or self._decide_near_limit(reference, self.checker, reference_s):
                 return reason
         if reason := self._decide_near_limit(
@@ -240,7 +241,7 @@ class Verification:
             progress.report_stage("timing the candidate", reference_s)
             attribution = self._make_attribution(self.runner, reference)
             timed = TimedVerification(
-                self.runner, reference, sets or DEFAULT_SETS, self.sets_tried < DEFAULT_SETS, attribution
+                self.runner, reference, TIMED_START_INDEX, self.sets_tried < DEFAULT_SETS, attribution
             )
             reason = self._run_timed_calls(timed, self.checker) or self._check_kept_outputs()
             return reason or self._check_own_kernels(attribution)
@@ -248,15 +249,15 @@ class Verification:
             self.notes.append("attribution unknown: not available here")
         return None
 
-    def _plan_sets(self, reference: Reference, sets: int | None) -> tuple[InputSet | None, int]:
-        """The first set, and how many are run: as many as the user wants, else by the time of the reference."""
-        progress.report_stage("drawing input set 1")
+    def _plan_sets(self, reference: Reference, sets: int | None) -> list[PlannedSet]:
+        """The sets that are run: as many as the user wants, else by the time of the reference alone."""
+        if sets is not None or self.replayed:
+            return reference.planned_sets(sets)
+        progress.report_stage("planning the input sets")
         start_s = wall_s()
-        first_set = reference.draw_set(0)
-        set_s = wall_s() - start_s
-        if sets is None and not self.replayed:
-            return first_set, max(MIN_SETS, min(DEFAULT_SETS, int(REFERENCE_SETS_S / max(set_s, 1e-6))))
-        return first_set, sets or DEFAULT_SETS
+        reference.make_set(reference.make_inputs(0))
+        affordable = int(REFERENCE_SETS_S / max(wall_s() - start_s, 1e-6))
+        return reference.planned_sets(max(MIN_SETS, affordable) if affordable < len(reference.plan) else None)
 
     def _check_kept_outputs(self) -> Reason | None:
         """The reason to reject a candidate that overwrote an output which the caller had kept."""
@@ -300,15 +301,12 @@ class Verification:
         return None
 
     def _check_set(
-        self,
-        index: int,
-        input_set: InputSet | None,
-        reference: Reference,
-        checker: OutputChecker,
-        stage_limit_s: float,
+        self, index: int, reference: Reference, checker: OutputChecker, stage_limit_s: float
     ) -> Reason | None:
-        """Check one set; None is a distribution that the reference cannot take."""
+        """Check one set. It is freed before the next one is drawn, so that a large program needs device memory for
+        one set only."""
         progress.report_stage(f"checking, input set {index + 1}", stage_limit_s)
+        input_set = reference.draw_set(index)
         if input_set is None:
             return None
         self.sets += 1
@@ -320,6 +318,7 @@ class Verification:
         if reason or self.sets > 1:
             return reason
         # Other shapes run between sets of the given shape: results cached for one shape are wrong for the next.
+        del input_set
         progress.report_stage("checking, other shapes", stage_limit_s)
         self.held_out, reason = checker.check_held_out(reference)
         return reason

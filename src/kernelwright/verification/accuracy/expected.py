@@ -56,6 +56,7 @@ class Expected:
         inputs: the input tensors before the run.
         golden_method: how the golden was made, for the verdict: `FP64`, or the fallback with its reason.
         inputs_same_sign: no floating input has both signs, so that rounding errors of the inputs average out in sums.
+        stable_outputs: names of outputs that are a stable order, so that the order of equal values is defined.
     """
 
     reference: list[Tensor]
@@ -67,6 +68,7 @@ class Expected:
     golden_method: str
     inputs_same_sign: bool
     _compute_rounded: Callable[[], list[Tensor]] = field(repr=False)
+    stable_outputs: frozenset[str] = frozenset()
     _cache: dict[str, Any] = field(default_factory=dict, repr=False)
 
     def golden_of_rounded_inputs(self) -> list[Tensor]:
@@ -78,6 +80,21 @@ class Expected:
         if key not in self._cache:
             self._cache[key] = compute()
         return self._cache[key]
+
+    def of_rows(self, rows: Tensor) -> Expected:
+        """The floating outputs at these rows of their first dimension, without what the program changes."""
+        floating = [at for at, t in enumerate(self.reference) if t.dtype.is_floating_point or t.is_complex()]
+        return Expected(
+            reference=[self.reference[at][rows] for at in floating],
+            golden=[self.golden[at][rows] for at in floating],
+            names=[self.names[at] for at in floating],
+            mutated_inputs=(),
+            initial_state={},
+            inputs=[],
+            golden_method=self.golden_method,
+            inputs_same_sign=self.inputs_same_sign,
+            _compute_rounded=lambda: [self.golden_of_rounded_inputs()[at][rows] for at in floating],
+        )
 
     def get_cached(self, key: str) -> Any:
         """The cached value of `key`, or None."""
