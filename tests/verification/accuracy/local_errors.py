@@ -1,4 +1,4 @@
-"""Programs whose outputs are small, or have rows of very different scale, and candidates that are wrong in a few places:
+"""Programs with small outputs or rows of very different scale, and candidates that are wrong in a few places:
 small rows, small values, single elements."""
 
 from __future__ import annotations

@@ -489,7 +489,7 @@ def _small_outputs() -> list[Operator]:
             f"tanh(x*y)+x of {count}",
             pointwise,
             lambda z, count=count: [r(count), r(count)],
-            {"FMA": lambda x, y: (torch.tanh((x * y)).double() + x.double()).float()},
+            {"FMA": lambda x, y: (torch.tanh(x * y).double() + x.double()).float()},
             wrong_share_cheats(pointwise),
         )
         for count in (16, 64, 300, 2000, 3999)
@@ -521,7 +521,7 @@ def _small_outputs() -> list[Operator]:
             f"softmax of {rows} by {columns}",
             softmax,
             lambda z, rows=rows, columns=columns: [r(rows, columns)],
-            dict(SOFTMAXES),
+            {n: f for n, f in SOFTMAXES.items() if n != "32 lanes"},
             wrong_share_cheats(softmax),
         )
         for rows, columns in ((2, 8), (4, 16), (20, 15), (16, 125))

@@ -75,8 +75,8 @@ SMALL_SAMPLE_FACTOR = 2.0
 PEAK_OVER_RMS = 3.0
 # The worst of many groups, each of few elements, is further from the average than an output's metrics are.
 GROUP_FACTOR = 2.0
-# Factor on the error of an FFT or Winograd convolution.
-FAST_CONVOLUTION_FACTOR = 4.0
+# Factors on the modelled error of an FFT or Winograd convolution; Winograd's are uneven within a tile.
+FAST_CONVOLUTION_FACTOR, FAST_CONVOLUTION_EXTREME_FACTOR = 4.0, 12.0
 
 
 @dataclass(frozen=True)
@@ -201,7 +201,8 @@ def _limits(
     )
     limit = torch.maximum(torch.maximum(2 * reference, full_precision), rule.shortcut_share * loss)
     if convolution is not None:
-        limit = torch.maximum(limit, FAST_CONVOLUTION_FACTOR * convolution)
+        factor = choose(EXTREME_METRICS, FAST_CONVOLUTION_EXTREME_FACTOR, FAST_CONVOLUTION_FACTOR)
+        limit = torch.maximum(limit, factor * convolution)
     limit = widening * limit
     if rule.coarse:
         coarse = torch.clamp_min(torch.maximum(limit, COARSE_FACTOR * reference), COARSE_LIMIT)
