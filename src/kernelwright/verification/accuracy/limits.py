@@ -75,7 +75,9 @@ SMALL_SAMPLE_FACTOR = 2.0
 PEAK_OVER_RMS = 3.0
 # The worst of many groups, each of few elements, is further from the average than an output's metrics are.
 GROUP_FACTOR = 2.0
-# Factors on the modelled error of an FFT or Winograd convolution; Winograd's are uneven within a tile.
+# Factors on the modelled error of an FFT or Winograd convolution. Winograd's error is uneven: some rows of every tile
+# have several times the error of others.
+UNEVEN_CONVOLUTION_METRICS = (*EXTREME_METRICS, "worst row")
 FAST_CONVOLUTION_FACTOR, FAST_CONVOLUTION_EXTREME_FACTOR = 4.0, 12.0
 
 
@@ -201,7 +203,7 @@ def _limits(
     )
     limit = torch.maximum(torch.maximum(2 * reference, full_precision), rule.shortcut_share * loss)
     if convolution is not None:
-        factor = choose(EXTREME_METRICS, FAST_CONVOLUTION_EXTREME_FACTOR, FAST_CONVOLUTION_FACTOR)
+        factor = choose(UNEVEN_CONVOLUTION_METRICS, FAST_CONVOLUTION_EXTREME_FACTOR, FAST_CONVOLUTION_FACTOR)
         limit = torch.maximum(limit, factor * convolution)
     limit = widening * limit
     if rule.coarse:
