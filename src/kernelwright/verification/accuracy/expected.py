@@ -19,6 +19,7 @@ from kernelwright.verification.accuracy.error import (
     round_to_bits,
     significand_bits,
 )
+from kernelwright.verification.accuracy.fast_convolution import NoisyConvolutions
 from kernelwright.verification.accuracy.fp64_mode import FP64Mode, native_precision, to_widest, widen
 from kernelwright.verification.accuracy.operand_precision import RoundedOperands, permitted_rounding
 from kernelwright.verification.accuracy.ranges import all_same_sign
@@ -57,6 +58,7 @@ class Expected:
         golden_method: how the golden was made, for the verdict: `FP64`, or the fallback with its reason.
         inputs_same_sign: no floating input has both signs, so that rounding errors of the inputs average out in sums.
         stable_outputs: names of outputs that are a stable order, so that the order of equal values is defined.
+        sampling_seed: of the positions at which quantiles are measured; None for unpredictable ones.
     """
 
     reference: list[Tensor]
@@ -69,11 +71,19 @@ class Expected:
     inputs_same_sign: bool
     _compute_rounded: Callable[[], list[Tensor]] = field(repr=False)
     stable_outputs: frozenset[str] = frozenset()
+    _compute_convolved: Callable[[], list[Tensor]] | None = field(default=None, repr=False)
+    sampling_seed: int | None = None
     _cache: dict[str, Any] = field(default_factory=dict, repr=False)
 
     def golden_of_rounded_inputs(self) -> list[Tensor]:
         """The golden on inputs rounded to reduced precision; one more run, on first use."""
         return self.get_or_compute("rounded", self._compute_rounded)
+
+    def golden_of_fast_convolutions(self) -> list[Tensor] | None:
+        """The golden with the error of FFT or Winograd convolutions; one more run, on first use. None for programs
+        without a convolution."""
+        compute = self._compute_convolved
+        return self.get_or_compute("convolved", compute) if compute else None
 
     def get_or_compute(self, key: str, compute: Callable[[], T]) -> T:
         """The result of `compute`, cached for this input set: limits do not depend on the candidate."""
@@ -106,11 +116,13 @@ def compute_expected(
     module: torch.nn.Module | None,
     inputs: Args,
     changed_parameters: Callable[[], AbstractContextManager[None]] = nullcontext,
+    sampling_seed: int | None = None,
 ) -> Expected:
     """Run the program as it is and in FP64; `inputs` and the module's state are not modified.
 
     Args:
         changed_parameters: within it the module has the parameters to run with.
+        sampling_seed: as in `Expected`.
     Raises:
         ProblemError: an output cannot be compared.
         Exception: any exception of the program in native precision.
@@ -118,7 +130,8 @@ def compute_expected(
     with changed_parameters():
         with disable_tf32():
             native = run_program(program, module, inputs, _permitted_precision(module, inputs))
-        golden, golden_method = _compute_golden(program, module, inputs, native.values)
+        mode = FP64Mode(native_precision([*tensor_leaves(inputs), *named_state(module).values()]))
+        golden, golden_method = _compute_golden(program, module, inputs, native.values, mode)
         initial_state = {
             name: value.clone() for name, value in named_state(module).items() if name in native.changed_state
         }
@@ -131,6 +144,11 @@ def compute_expected(
         except Exception:  # not measurable where the program cannot take the rounded inputs
             return golden
         return values if [t.shape for t in values] == [t.shape for t in golden] else golden
+
+    def convolved() -> list[Tensor]:
+        with changed_parameters():
+            mode = NoisyConvolutions(native_precision([*tensor_leaves(inputs), *named_state(module).values()]))
+            return _run_fp64(program, module, inputs, mode)
 
     input_tensors = [
         t.detach().clone() if i in native.mutated_inputs else t for i, t in enumerate(tensor_leaves(inputs))
@@ -145,6 +163,8 @@ def compute_expected(
         golden_method,
         _inputs_have_same_sign(input_tensors),
         rounded,
+        convolved if mode.has_convolution and golden_method == FP64 else None,
+        sampling_seed,
     )
 
 
@@ -154,11 +174,15 @@ def _permitted_precision(module: torch.nn.Module | None, inputs: Args) -> Rounde
 
 
 def _compute_golden(
-    program: Callable[..., Any], module: torch.nn.Module | None, inputs: Args, reference: list[Tensor]
+    program: Callable[..., Any],
+    module: torch.nn.Module | None,
+    inputs: Args,
+    reference: list[Tensor],
+    mode: FP64Mode,
 ) -> tuple[list[Tensor], str]:
     """The FP64 outputs and how they were made; falls back on native precision, with the reason."""
     try:
-        wide = _run_fp64(program, module, inputs)
+        wide = _run_fp64(program, module, inputs, mode)
         if not (mismatch := _find_mismatch(program, module, inputs, wide, reference)):
             return wide, FP64
     except Exception as error:  # the user's program may not support FP64 and can raise anything
@@ -176,11 +200,13 @@ def _run_wide_or_native(
         return [to_widest(t) for t in run_program(program, module, inputs).values]
 
 
-def _run_fp64(program: Callable[..., Any], module: torch.nn.Module | None, inputs: Args) -> list[Tensor]:
-    native = native_precision([*tensor_leaves(inputs), *named_state(module).values()])
+def _run_fp64(
+    program: Callable[..., Any], module: torch.nn.Module | None, inputs: Args, mode: FP64Mode | None = None
+) -> list[Tensor]:
+    mode = mode or FP64Mode(native_precision([*tensor_leaves(inputs), *named_state(module).values()]))
     fp64_inputs = pytree.tree_map_only(Tensor, widen, inputs)
     with replaced_values(module, widen):
-        return [to_widest(t) for t in run_program(program, module, fp64_inputs, FP64Mode(native)).values]
+        return [to_widest(t) for t in run_program(program, module, fp64_inputs, mode).values]
 
 
 def _find_mismatch(
