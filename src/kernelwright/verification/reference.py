@@ -29,7 +29,7 @@ from kernelwright.verification.accuracy.expected import Expected
 from kernelwright.verification.accuracy.near_limit import InputKind
 from kernelwright.verification.accuracy.ranges import all_finite, as_real
 from kernelwright.verification.attacks.parameters import perturb, perturbable_state
-from kernelwright.verification.execution import CALL_SEED, CallArguments, ObservedCall, observe
+from kernelwright.verification.execution import CallArguments, ObservedCall, observe
 from kernelwright.verification.outcome import ProgramResult, disable_tf32, run_program
 from kernelwright.verification.transport.state import State, named_state
 from kernelwright.verification.transport.tensor_codec import PLAIN_TYPES, describe_structure, extract_storages
@@ -53,6 +53,8 @@ class InputSet:
         state: parameters and buffers, if they differ from the previous set's.
         template: what the reference returns, where its structure may differ from that for the problem's own inputs.
         index: index among the sets of its distribution and parameters, for `Reference.redraw_set`.
+        seed: of the random number generators in a call with these inputs; secret until the call.
+        law_seed: seeds of more calls are derived from it; the candidate never receives it.
     """
 
     distribution: Distribution
@@ -62,6 +64,8 @@ class InputSet:
     parameters_perturbed: bool
     template: ObservedCall | None = None
     index: int = 0
+    seed: int = 0
+    law_seed: int = 0
 
     @property
     def kind(self) -> InputKind:
@@ -104,7 +108,9 @@ class Reference:
         leaves, spec = pytree.tree_flatten(inputs)
         try:
             observed = observe(
-                self._program, CallArguments(extract_storages(leaves), spec, leaves, self._device, []), twice=twice
+                self._program,
+                CallArguments(extract_storages(leaves), spec, leaves, self._device, [], self.call_seed(0)),
+                twice=twice,
             )
         except TaskError as error:
             raise ProblemError(
@@ -130,7 +136,9 @@ class Reference:
         perturbed = self._perturb_parameters and index % PERTURB_EVERY == PERTURB_EVERY - 1
         parameters = functools.partial(self._perturbed_parameters, index) if perturbed else contextlib.nullcontext
         try:
-            values = expected.compute_expected(self._program, self._module, inputs, parameters)
+            values = expected.compute_expected(
+                self._program, self._module, inputs, parameters, seed=self.call_seed(index)
+            )
         except (Exception, SystemExit) as error:
             problem_error = _as_problem_error(error)
             if distribution.sampler is not None and isinstance(problem_error, ProblemError):
@@ -146,7 +154,13 @@ class Reference:
         self._was_perturbed = perturbed
         with parameters():
             state = self._state() if send_state else None
-        return InputSet(distribution, inputs, values, state, perturbed, index=index % NUM_KINDS)
+        return replace(
+            self._make_set(inputs, values, self.call_seed(index)),
+            distribution=distribution,
+            state=state,
+            parameters_perturbed=perturbed,
+            index=index % NUM_KINDS,
+        )
 
     def redraw_set(self, kind: InputKind, number: int) -> InputSet | None:
         """Another set of a kind, for each number from 1 on; None where `draw_set` returns None."""
@@ -162,13 +176,18 @@ class Reference:
         """Whether the program's outputs scale with its inputs, which were scaled towards an end of the range."""
         plain = replace(DISTRIBUTIONS[index % len(DISTRIBUTIONS)], range_end=0)
         inputs = plain.draw(self.make_inputs(index), self._derive_seed("values", index))
-        unscaled = expected.compute_expected(self._program, self._module, inputs, parameters)
+        seed = self.call_seed(index)
+        unscaled = expected.compute_expected(self._program, self._module, inputs, parameters, seed=seed)
         return is_homogeneous(unscaled, scaled)
 
-    def make_set(self, inputs: Args) -> InputSet:
-        """The set of these inputs, with the problem's own parameters."""
-        values = expected.compute_expected(self._program, self._module, inputs)
-        return InputSet(AS_GIVEN, inputs, values, None, False, index=NO_KIND_INDEX)
+    def make_set(self, inputs: Args, seed: int) -> InputSet:
+        """The set of these inputs, with the problem's own parameters and the seed of the call."""
+        values = expected.compute_expected(self._program, self._module, inputs, seed=seed)
+        return self._make_set(inputs, values, seed)
+
+    def _make_set(self, inputs: Args, values: Expected, seed: int) -> InputSet:
+        law_seed = self._derive_seed("law", seed)
+        return InputSet(AS_GIVEN, inputs, values, None, False, index=NO_KIND_INDEX, seed=seed, law_seed=law_seed)
 
     def held_out_sets(self, number: int = 0) -> Iterator[InputSet]:
         """Sets of the other shapes that the problem declares, with other values for every number. They use the
@@ -187,7 +206,8 @@ class Reference:
                 _require_same_arguments(inputs, own_inputs)
                 inputs = to_device(inputs, self._device)
                 template = self._observe(inputs, twice=False)
-                yield replace(self.make_set(inputs), distribution=HELD_OUT, template=template, index=index)
+                drawn = self.make_set(inputs, self._derive_seed(f"held-out call {number}", index))
+                yield replace(drawn, distribution=HELD_OUT, template=template, index=index)
         except (Exception, SystemExit) as error:
             raise _as_problem_error(error) from error
 
@@ -201,27 +221,23 @@ class Reference:
     def _state(self) -> State:
         return {name: value for name, value in named_state(self._module).items() if name in self.state_names}
 
-    def run_values(self, inputs: Args) -> list[torch.Tensor] | None:
-        """All values that the program returns or changes for these inputs, in native precision; None where it
-        raises."""
-        result = self.run(inputs)
+    def run_values(self, inputs: Args, seed: int = 0) -> list[torch.Tensor] | None:
+        """All values that the program returns or changes for these inputs under a call's seed, in native precision;
+        None where it raises."""
+        result = self.run(inputs, seed)
         return result and result.values
 
-    def run(self, inputs: Args) -> ProgramResult | None:
+    def run(self, inputs: Args, seed: int = 0) -> ProgramResult | None:
         """As `run_values`, with names."""
         try:
             with disable_tf32():
-                return run_program(self._program, self._module, inputs)
+                return run_program(self._program, self._module, inputs, seed=seed)
         except (Exception, SystemExit):  # inputs of different sets may not fit together
             return None
 
-    def uses_random_numbers(self, inputs: Args) -> bool:
-        """Whether the program uses torch's RNG, so that its result depends on earlier calls."""
-        args, kwargs = inputs
-        with temporary_seed(CALL_SEED), torch.no_grad():
-            before = _random_state(self._device)
-            self._program(*args, **kwargs)
-            return not torch.equal(before, _random_state(self._device))
+    def call_seed(self, index: int) -> int:
+        """The secret seed of the random number generators in the call with the inputs of this index."""
+        return self._derive_seed("call", index)
 
     def _derive_seed(self, purpose: str, index: int) -> int:
         """A seed that reveals no other seed: a torch generator's seed can be found by search from the values it
@@ -277,10 +293,6 @@ def _require_same_arguments(inputs: Args, own_inputs: Args) -> None:
         raise ProblemError(
             message, next="return the same arguments from get_held_out_inputs() as from get_inputs(), with other shapes"
         )
-
-
-def _random_state(device: str) -> torch.Tensor:
-    return torch.get_rng_state() if device == "cpu" else torch.cuda.get_rng_state()
 
 
 def _reject_lazy(module: torch.nn.Module | None) -> None:

@@ -30,6 +30,7 @@ from kernelwright.verification.accuracy.distributions import DISTRIBUTIONS
 from kernelwright.verification.accuracy.near_limit import MAX_DRAWS, InputKind
 from kernelwright.verification.attacks.code_attribution import MIN_OWN_SHARE, CodeAttribution
 from kernelwright.verification.attacks.kernel_attribution import KernelAttribution
+from kernelwright.verification.execution import ObservedCall
 from kernelwright.verification.outcome import AS_TORCH_IS_SET, operand_precision
 from kernelwright.verification.output_checker import OutputChecker, to_reason
 from kernelwright.verification.reference import Reference
@@ -118,7 +119,6 @@ def verify(
             *runner.notes,
             *_precision_notes(device),
             *verification.notes,
-            *(checker.notes if checker else ()),
             *(_predict_for_machine(problem, target) if target else ()),
         ),
         time_s=wall_s() - start,
@@ -219,10 +219,22 @@ class Verification:
             timed = TimedVerification(
                 self.runner, reference, sets or DEFAULT_SETS, self.sets_tried < DEFAULT_SETS, attribution
             )
-            return self._run_timed_calls(timed, self.checker) or self._check_own_kernels(attribution)
+            reason = self._run_timed_calls(timed, self.checker) or self._check_own_kernels(attribution)
+            return reason or self._check_reloaded(reference, template, self.checker)
         if self.own_kernels:
             self.notes.append("attribution unknown: not available here")
-        return None
+        return self._check_reloaded(reference, template, self.checker)
+
+    def _check_reloaded(self, reference: Reference, template: ObservedCall, checker: OutputChecker) -> Reason | None:
+        """Load a random candidate that does not follow the seed again: it must not draw the same random numbers."""
+        if not checker.must_reload or isinstance(self.runner, InProcessRunner):
+            return None
+        progress.report_stage("loading the candidate again")
+        try:
+            self.runner.load(reference.make_inputs(0), template)
+        except KernelwrightError as error:
+            return to_reason(error)
+        return checker.check_reloaded()
 
     def _make_attribution(
         self, runner: InspectedRunner, reference: Reference

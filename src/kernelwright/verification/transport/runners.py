@@ -53,8 +53,11 @@ class Runner(Protocol):
         """
         ...
 
-    def run(self, inputs: Args, state: State | None, output_sizes_bytes: list[int], *, twice: bool) -> ObservedCall:
-        """Make one observed call; `state` sets parameters and buffers for this and later calls.
+    def run(
+        self, inputs: Args, state: State | None, output_sizes_bytes: list[int], *, twice: bool, seed: int
+    ) -> ObservedCall:
+        """Make one observed call; `state` sets parameters and buffers for this and later calls, `seed` the random
+        number generators for this call and an equal second one.
 
         Raises:
             LimitError, TaskError, CandidateError: the candidate failed.
@@ -107,12 +110,15 @@ class RpcRunner:
         self._open_child()
         self._apply_load_reply(self._child.build(f"{WORKER_MODULE}:load", {"candidate": self._target}))
 
-    def run(self, inputs: Args, state: State | None, output_sizes_bytes: list[int], *, twice: bool) -> ObservedCall:
+    def run(
+        self, inputs: Args, state: State | None, output_sizes_bytes: list[int], *, twice: bool, seed: int
+    ) -> ObservedCall:
         payload = {
             "inputs": pack(pytree.tree_leaves(inputs)),
             "state": {"names": list(state), **pack(list(state.values()))} if state else None,
             "sizes_bytes": output_sizes_bytes,
             "twice": twice,
+            "seed": seed,
         }
         reply = self._child.call(f"{WORKER_MODULE}:run", payload)
         return ObservedCall(
@@ -193,25 +199,27 @@ class InspectedRunner(RpcRunner):
             best = min(best, self.client.time_null_calls(inputs, template.tensors, NUM_NULL_CALLS), key=spread)
         return best
 
-    def run(self, inputs: Args, state: State | None, output_sizes_bytes: list[int], *, twice: bool) -> ObservedCall:
+    def run(
+        self, inputs: Args, state: State | None, output_sizes_bytes: list[int], *, twice: bool, seed: int
+    ) -> ObservedCall:
         if state:
             self.client.set_state(state)
-        observed = self._call_observed(inputs, output_sizes_bytes)
+        observed = self._call_observed(inputs, output_sizes_bytes, seed)
         if twice:
-            observed.repeat_call = lambda: self._call_observed(inputs, output_sizes_bytes)
+            observed.repeat_call = lambda: self._call_observed(inputs, output_sizes_bytes, seed)
         return observed
 
-    def _call_observed(self, inputs: Args, output_sizes_bytes: list[int]) -> ObservedCall:
+    def _call_observed(self, inputs: Args, output_sizes_bytes: list[int], seed: int) -> ObservedCall:
         """A call whose outputs are read; with gradients from now on where the program needs them, like the reference
         in `outcome.run_program`."""
         saved_sizes, self.client.output_sizes_bytes = self.client.output_sizes_bytes, output_sizes_bytes
         try:
-            result = self.client.call(inputs, read_outputs=True, poison=True)
+            result = self.client.call(inputs, read_outputs=True, poison=True, seed=seed)
         except TaskError as error:
             if self.client.requires_grad or "grad" not in error.message:
                 raise
             self.client.requires_grad = True
-            result = self.client.call(inputs, read_outputs=True, poison=True)
+            result = self.client.call(inputs, read_outputs=True, poison=True, seed=seed)
         finally:
             self.client.output_sizes_bytes = saved_sizes
         assert result.observed
@@ -249,7 +257,9 @@ class InProcessRunner:
     def load(self, inputs: Args, template: ObservedCall) -> None:
         self.state_kinds = named_state_kinds(self._program)
 
-    def run(self, inputs: Args, state: State | None, output_sizes_bytes: list[int], *, twice: bool) -> ObservedCall:
+    def run(
+        self, inputs: Args, state: State | None, output_sizes_bytes: list[int], *, twice: bool, seed: int
+    ) -> ObservedCall:
         leaves, spec = pytree.tree_flatten(inputs)
-        call = CallArguments(extract_storages(leaves), spec, leaves, self._device, output_sizes_bytes)
+        call = CallArguments(extract_storages(leaves), spec, leaves, self._device, output_sizes_bytes, seed)
         return observe(self._program, call, twice=twice)  # pyright: ignore[reportArgumentType]
