@@ -133,10 +133,19 @@ class OutputChecker:
             if reason:
                 cause = self._find_cause(observed, input_set, may_be_stale=by_law is None)
                 reason = cause or self._defer_if_near_limit(reason, input_set)
-        elif input_set.expected.draws_random and not self._random_outputs.num_draws:
-            self._add_note(BY_VALUE_NOTE)
+        elif reason is None and input_set.expected.draws_random:
+            reason = self._check_accepted_draw(observed, input_set)
         self.remember_outputs(observed)
         return reason
+
+    def _check_accepted_draw(self, observed: ObservedCall, input_set: InputSet) -> Reason | None:
+        """The reason to reject random outputs that are the reference's own draw. In a small output a draw of the
+        candidate's own may be equal by chance, and these calls count too."""
+        if not self._random_outputs.num_draws:
+            self._add_note(BY_VALUE_NOTE)
+            return None
+        by_law = self._random_outputs.judge(self._collect_values(observed.leaves, observed, input_set), input_set)
+        return by_law and by_law.reason
 
     def _apply_law(self, by_law: LawResult, accuracy: Accuracy | None) -> Reason | None:
         """Replace the last result by value, for outputs that are not the reference's draw.

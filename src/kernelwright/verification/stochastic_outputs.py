@@ -34,7 +34,7 @@ from kernelwright.verification.accuracy.law import (
 from kernelwright.verification.accuracy.smirnov import one_sample_critical, one_sample_distance
 from kernelwright.verification.reference import InputSet
 
-NUM_CALLS, MIN_CALLS, MANY_ELEMENTS = 64, 32, 1 << 17
+NUM_CALLS, MIN_CALLS, MANY_ELEMENTS = 64, 32, 1 << 16
 """Calls of candidate and reference for one set; the minimum for larger outputs, and after `CALLS_TIMEOUT_S`."""
 CALLS_TIMEOUT_S = 10.0
 NUM_RELOADED_CALLS = 16
@@ -98,7 +98,8 @@ class StochasticOutputs:
     reference_varies: bool = False
     num_draws: int = 0
     _first: _FirstSet | None = None
-    _judged_shapes: set[object] = field(default_factory=set)
+    _judged_kinds: set[object] = field(default_factory=set)
+    _outputs: dict[object, list[int]] = field(default_factory=dict)
     _num_comparisons: int = 0
     _num_calls: int = 0
     _positions_seed: int | None = None
@@ -114,31 +115,44 @@ class StochasticOutputs:
             return None
         self._num_calls += 1
         self._positions_seed = self._positions_seed or input_set.law_seed
-        smallest = min((value.numel() for value in expected.reference if value.numel()), default=0)
-        num_probes = NUM_PROBES if smallest >= MIN_PAIRED_ELEMENTS else NUM_CALLS
-        probes = self._draw_reference(input_set, "probe", num_probes)
-        outputs = _find_random_outputs(probes, input_set, self.policy)
+        kind = tuple(tuple(value.shape) for value in expected.reference), input_set.parameters_perturbed
+        outputs = self._outputs.get(kind) or self._find_random_outputs(input_set)
         if not outputs:
             return None
+        self._outputs[kind] = outputs
         fixed = [at for at in range(len(got)) if at not in outputs]
         reason, accuracy = budget.check_accuracy(
             [got[at] for at in fixed], _select(expected, fixed), distribution=input_set.distribution, policy=self.policy
         )
         if reason and not budget.is_near_limit(accuracy):
             return LawResult(reason, accuracy)
-        result = self._judge_random_outputs(got, input_set, outputs)
+        result = self._judge_random_outputs(got, input_set, outputs, kind)
         if result is None or result.reason:
             return result
         return LawResult(reason, _larger(result.accuracy, accuracy))
 
-    def _judge_random_outputs(self, got: list[Tensor], input_set: InputSet, outputs: Sequence[int]) -> LawResult | None:
+    def _find_random_outputs(self, input_set: InputSet) -> list[int]:
+        """Outputs of which the reference's own values under other seeds would be rejected."""
         expected = input_set.expected
-        kind = tuple(tuple(value.shape) for value in expected.reference), input_set.parameters_perturbed
-        if kind in self._judged_shapes:
+        smallest = min((value.numel() for value in expected.reference if value.numel()), default=0)
+        num_probes = NUM_PROBES if smallest >= MIN_PAIRED_ELEMENTS else NUM_CALLS
+        probes = self._draw_reference(input_set, "probe", num_probes)
+
+        def differs(at: int, value: Tensor) -> bool:
+            alone = _select(expected, [at])
+            distribution = input_set.distribution
+            return budget.check_accuracy([value], alone, distribution=distribution, policy=self.policy)[0] is not None
+
+        return [at for at in range(len(expected.reference)) if any(differs(at, one[at]) for one in probes)]
+
+    def _judge_random_outputs(
+        self, got: list[Tensor], input_set: InputSet, outputs: Sequence[int], kind: object
+    ) -> LawResult | None:
+        if kind in self._judged_kinds:
             result, is_far_off = self._judge_one_call(got, input_set, outputs)
             if result.reason or not is_far_off or self._num_comparisons >= MAX_COMPARISONS:
                 return result
-        self._judged_shapes.add(kind)
+        self._judged_kinds.add(kind)
         return self._judge_many_calls(got, input_set, outputs)
 
     def _judge_many_calls(self, got: list[Tensor], input_set: InputSet, outputs: Sequence[int]) -> LawResult | None:
@@ -206,8 +220,7 @@ class StochasticOutputs:
             accuracy = _larger(accuracy, result.accuracy)
             if result.reason:
                 return result, False
-            few = law.takes_few_values(others)
-            statistics = [*zip(law.measure(mine, few), law.measure(others, few), strict=True)]
+            statistics = [*zip(law.measure(mine), law.measure(others), strict=True)]
             if earlier := self._history.get((at, *law.positions.shape)):
                 z, others_z = law.standardize(mine), law.standardize(others)
                 measured = (measure_repetition(one, torch.stack(earlier), law.positions) for one in (z, others_z))
@@ -250,7 +263,9 @@ class StochasticOutputs:
             z = law.standardize(torch.stack(values[at]))
             found = find_repetition(law, z, first.candidate[at], first.reference[at], FALSE_ALARM / len(first.laws))
             if found:
-                detail = f"loaded again, it draws the same random numbers under other seeds: {found['repetition']}"
+                detail = (
+                    f"loaded again, it draws the same random numbers under other seeds: {found['repetition'].sentence}"
+                )
                 return self._reject(first.input_set.expected.names[at], detail)
         return None
 
@@ -262,8 +277,7 @@ class StochasticOutputs:
         if bool(reference.isfinite().all()) and bool(law.draws.isfinite().all()) and not candidate.isfinite().all():
             return LawResult(Reason(code="not-finite", detail=f"{name}: a value is not finite"), None)
         alone = _select(input_set.expected, [output_index])
-        few = law.takes_few_values(reference)
-        return LawResult(*law.check_values(candidate[0], few, alone, input_set.distribution, self.policy))
+        return LawResult(*law.check_values(candidate[0], alone, input_set.distribution, self.policy))
 
     def _make_law(self, output_index: int, drawn: list[Tensor], input_set: InputSet) -> OutputLaw:
         dtype = input_set.expected.reference[output_index].dtype
@@ -303,16 +317,6 @@ class StochasticOutputs:
 
     def _reject(self, name: str, difference: str) -> Reason:
         return Reason(code="inaccurate", detail=f"{name}, {BY_LAW}: {difference}")
-
-
-def _find_random_outputs(probes: list[list[Tensor]], input_set: InputSet, policy: str) -> list[int]:
-    """Outputs of which the reference's own values under other seeds would be rejected."""
-
-    def differs(at: int, value: Tensor) -> bool:
-        alone = _select(input_set.expected, [at])
-        return budget.check_accuracy([value], alone, distribution=input_set.distribution, policy=policy)[0] is not None
-
-    return [at for at in range(len(input_set.expected.reference)) if any(differs(at, one[at]) for one in probes)]
 
 
 def _select(expected: Expected, outputs: Sequence[int]) -> Expected:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-MAX_ELEMENTS = 1 << 18
+MAX_ELEMENTS = 1 << 16
 """Of an output with more elements, rows and columns are sampled: half of them adjacent, half of them anywhere."""
 MAX_DEVIATION = 8.0
 MIN_SCALE_EPS, CONSTANT_TOLERANCE = 16.0, 2.0**-6
@@ -109,6 +109,7 @@ class Standardizer:
         rms = float(size.square().mean().sqrt()) if size.numel() else 0.0
         scale = torch.maximum(deviation, MIN_SCALE_EPS * eps * size).clamp_min(max(1e-30, 1e-6 * rms * bool(eps)))
         self._scale = torch.where(self.is_constant, 1e-30, scale)
+        self._signs = self._mean.sign().float()
         self._dead_zone = torch.where(self.is_constant, CONSTANT_TOLERANCE * size.clamp_min(rms / 16), 0.0)
         self._exact = not eps
 
@@ -122,6 +123,11 @@ class Standardizer:
             difference = torch.where(difference.abs() <= self._dead_zone, 0.0, difference)
         return (difference / self._scale).clamp_(-MAX_DEVIATION, MAX_DEVIATION).float()
 
+    def orient(self, z: Tensor) -> Tensor:
+        """Standardised draws times the signs of the elements' means. Where a random mask multiplies values of both
+        signs, these show what the elements' masks have in common; where noise is added, the draws as they are."""
+        return z * self._signs
+
     def outside_share(self, draws: Tensor) -> Tensor:
         """(k, 1): share of the elements far outside the range of the reference's draws."""
         margin = 2 * (self.high - self.low)
@@ -129,36 +135,40 @@ class Standardizer:
         return (outside & ~self.is_constant).double().mean(1, keepdim=True)
 
 
-def measure_draws(z: Tensor, positions: Positions, features: Sequence[Tensor]) -> list[Statistic]:
-    """Statistics over all elements.
+def measure_draws(z: Tensor, oriented: Tensor, positions: Positions, features: Sequence[Tensor]) -> list[Statistic]:
+    """Statistics over all elements; those of distances between elements are separate, in `measure_distances`.
 
     Args:
-        z: (k, n) standardised draws.
+        z: (k, n) standardised draws; oriented: the same, oriented by `Standardizer.orient`.
         features: (n,) standardised values of inputs, which the draws must not depend on otherwise than the
             reference's.
     """
     size = z.abs()
     waves = [wave(frequency * z).mean(1) for frequency in FREQUENCIES for wave in (torch.cos, torch.sin)]
     statistics = [
-        Statistic("mean", z.mean(1, keepdim=True)),
+        Statistic("mean", torch.stack([z.mean(1), oriented.mean(1)], 1)),
         Statistic("deviation", torch.stack([z.square().mean(1), size.mean(1)], 1)),
         Statistic("distribution", torch.stack(waves, 1)),
     ]
     for feature in features:
         weighted = torch.stack([(one * feature.float()).mean(1) for one in (z, size)], 1)
         statistics.append(Statistic("inputs", weighted))
-    return statistics + _measure_sharing(z, positions)
+    return statistics + _measure_slices(z, positions) + _measure_slices(oriented, positions)
 
 
-def _measure_sharing(z: Tensor, positions: Positions) -> list[Statistic]:
-    """Largest correlations between elements at any distance, between mirrored elements, and between slices."""
+def measure_distances(z: Tensor, positions: Positions) -> list[Statistic]:
+    """Largest correlations between elements at any distance, and between mirrored elements."""
+    if positions.count < MIN_LAG_ELEMENTS:
+        return []
+    spectrum = torch.fft.rfft(normalize(z))
+    peaks = [_peak(spectrum * spectrum.conj(), positions.count, skip_first=True)]
+    peaks.append(_peak(spectrum.square(), positions.count))
+    return [Statistic("sharing", torch.stack(peaks, 1))]
+
+
+def _measure_slices(z: Tensor, positions: Positions) -> list[Statistic]:
+    """Largest and mean square correlations between slices along each dimension."""
     statistics: list[Statistic] = []
-    if positions.count >= MIN_LAG_ELEMENTS:
-        rows = [
-            torch.stack([peak_correlation(one, one, skip_first=True), peak_correlation(one, one, mirrored=True)])
-            for one in map(normalize, z)
-        ]
-        statistics.append(Statistic("sharing", torch.stack(rows)))
     for slices in positions.slices(z - z.mean(1, keepdim=True)):
         if slices.shape[2] < MIN_SLICE_ELEMENTS:
             continue
@@ -182,31 +192,44 @@ def measure_parts(z: Tensor, positions: Positions) -> list[Statistic]:
 
 
 def measure_repetition(z: Tensor, earlier: Tensor, positions: Positions) -> list[Statistic]:
-    """Correlation of each draw with earlier draws.
+    """Correlation of each draw with earlier draws, and its distance from the nearest of them.
 
     Args:
-        z: (k, n); earlier: (e, n).
+        z: (k, n); earlier: (e, n); both standardised.
     """
     scaled, earlier_scaled = normalize(z), normalize(earlier)
     nearest = torch.cdist(z, earlier).amin(1) / max(1, positions.count) ** 0.5
     peaks = (scaled @ earlier_scaled.T).abs().amax(1)
-    statistics = [Statistic("repetition", torch.stack([peaks, nearest], 1))]
-    if positions.count >= MIN_LAG_ELEMENTS:
-        last = earlier_scaled[-1]
-        shifted = [
-            torch.stack([peak_correlation(one, last), peak_correlation(one, last, mirrored=True)]) for one in scaled
-        ]
-        statistics.append(Statistic("repetition", torch.stack(shifted)))
+    statistics = [Statistic("repetition", peaks.unsqueeze(1)), Statistic("distance", nearest.unsqueeze(1))]
     if positions.count >= 2 * MIN_TILE:
         size = max(MIN_TILE, -(-positions.count // MAX_TILES))
         statistics.append(Statistic("repetition", _group_means(z * earlier.mean(0), size)))
     return statistics
 
 
-def measure_variation(z: Tensor) -> Statistic:
-    """How much mean and second moment differ between two draws, for each pair of consecutive draws."""
-    moments = torch.stack([z.double().mean(1), z.double().square().mean(1)], 1)
-    return Statistic("variation", (moments[0 : len(z) // 2 * 2 : 2] - moments[1::2]).abs())
+def measure_shifted_repetition(z: Tensor, earlier: Tensor, positions: Positions) -> list[Statistic]:
+    """Largest correlation of each draw with an earlier one at any distance, and with that one reversed.
+
+    Args:
+        z: (k, n); earlier: (n,); both standardised.
+    """
+    if positions.count < MIN_LAG_ELEMENTS:
+        return []
+    spectrum, last = torch.fft.rfft(normalize(z)), torch.fft.rfft(normalize(earlier))
+    peaks = [_peak(spectrum * other, positions.count) for other in (last.conj(), last)]
+    return [Statistic("repetition", torch.stack(peaks, 1))]
+
+
+def measure_variation(z: Tensor, oriented: Tensor, draws: Tensor) -> Statistic:
+    """How much means over all elements differ between two draws, for each pair of consecutive draws.
+
+    Args:
+        z, oriented: as in `measure_draws`; draws: (k, n) as they are.
+    """
+    zeros = (draws == 0).double().mean(1)
+    moments = [z.double().mean(1), oriented.double().mean(1), z.double().square().mean(1), zeros]
+    pairs = torch.stack(moments, 1)[: len(z) // 2 * 2].unflatten(0, (-1, 2))
+    return Statistic("variation", (pairs[:, 0] - pairs[:, 1]).abs())
 
 
 def normalize(z: Tensor) -> Tensor:
@@ -215,12 +238,10 @@ def normalize(z: Tensor) -> Tensor:
     return z / torch.linalg.vector_norm(z, dim=-1, keepdim=True).clamp_min(1e-12)
 
 
-def peak_correlation(one: Tensor, other: Tensor, *, skip_first: bool = False, mirrored: bool = False) -> Tensor:
-    """Largest correlation of two normalised draws at any cyclic distance; `mirrored` reverses one of them."""
-    spectrum, other_spectrum = torch.fft.rfft(one), torch.fft.rfft(other)
-    products = spectrum * (other_spectrum if mirrored else other_spectrum.conj())
-    correlations = torch.fft.irfft(products, n=one.numel())
-    return correlations[1:].abs().amax() if skip_first else correlations.abs().amax()
+def _peak(products: Tensor, count: int, *, skip_first: bool = False) -> Tensor:
+    """(k,) largest correlation at any cyclic distance, from products of spectra of `count` values."""
+    correlations = torch.fft.irfft(products, n=count)
+    return correlations[:, 1 if skip_first else 0 :].abs().amax(1)
 
 
 def _group_means(values: Tensor, size: int) -> Tensor:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -22,9 +23,11 @@ from kernelwright.verification.accuracy.draw_statistics import (
     Positions,
     Standardizer,
     Statistic,
+    measure_distances,
     measure_draws,
     measure_parts,
     measure_repetition,
+    measure_shifted_repetition,
     measure_variation,
 )
 from kernelwright.verification.accuracy.expected import Expected
@@ -35,25 +38,35 @@ FALSE_ALARM = 5e-8
 of them, and another 2e-7 is for calls that are compared one by one."""
 MAX_COMPARISONS = 12
 MAX_SUPPORT_ELEMENTS = 1 << 14
-MIN_MATCH_SHARE = 0.5
-"""An element takes few values if this share of the reference's draws equals one of its earlier draws."""
+MAX_DISTINCT_SHARE = 0.5
+"""An element takes few values if so many of the reference's draws at most have different ones."""
 TOLERANCE, TOLERANCE_EPS = 1e-4, 1 / 8
 """Differences of a statistic that do not count: honest programs round differently."""
+STRONG_CORRELATION = 0.3
+"""Repeated or shared random numbers change other statistics too; from this effect on they are reported first."""
 SENTENCES = {
     "support": "it returns values that the reference does not: in {got:.3g} of the elements, of the reference's other "
     "draws in {want:.3g}",
-    "repetition": "calls under different seeds share their random numbers: correlation or distance {got:.3g}, of "
-    "independent calls {want:.3g}",
-    "sharing": "elements share their random numbers: correlation up to {got:.3g}, in the reference {want:.3g}",
-    "inputs": "its random numbers depend on the inputs: correlation {got:.3g}, in the reference {want:.3g}",
     "mean": "another mean or fraction: {got:.3g} standard deviations from the reference's, which is at {want:.3g}",
     "deviation": "another scale of its random part: moment {got:.3g} of the standardised values, of the reference's "
     "{want:.3g}",
     "distribution": "another distribution of its random part: characteristic function {got:.3g} instead of {want:.3g}",
+    "inputs": "its random numbers depend on the inputs: correlation {got:.3g}, in the reference {want:.3g}",
+    "sharing": "elements share their random numbers: correlation up to {got:.3g}, in the reference {want:.3g}",
+    "repetition": "calls under different seeds share their random numbers: correlation or distance {got:.3g}, of "
+    "independent calls {want:.3g}",
     "variation": "the whole output's mean or scale varies by {got:.3g} between calls, the reference's by {want:.3g}",
     "part": "another mean or scale in a part of the output: {got:.3g}, in the reference {want:.3g}",
 }
-"""For each kind of statistic, in the order in which they are reported."""
+"""For each kind of statistic."""
+
+
+class Difference(NamedTuple):
+    """A statistic that differs: by how much, and by how many spreads of the reference's."""
+
+    size: float
+    effect: float
+    sentence: str
 
 
 @dataclass
@@ -75,33 +88,40 @@ class OutputLaw:
         self.standardize = Standardizer(self.draws, self.eps)
         step = -(-self.draws.shape[1] // MAX_SUPPORT_ELEMENTS) if self.draws.shape[1] else 1
         self._support = slice(None, None, step)
+        changes = (self.draws.sort(0).values.diff(dim=0) != 0).sum(0)
+        self._takes_few_values = changes + 1 <= MAX_DISTINCT_SHARE * len(self.draws)
 
     @property
     def tolerance(self) -> float:
         return TOLERANCE + TOLERANCE_EPS * self.eps
 
-    def measure(self, draws: Tensor, takes_few_values: Tensor) -> list[Statistic]:
+    def measure(self, draws: Tensor) -> list[Statistic]:
         """Statistics of (k, n) draws over all elements."""
-        unknown = self._unknown_share(draws[:, self._support], takes_few_values[self._support])
+        unknown = self._unknown_share(draws[:, self._support])
         support = torch.cat([self.standardize.outside_share(draws), unknown], 1)
         z = self.standardize(draws)
-        return [Statistic("support", support), *measure_draws(z, self.positions, self.features)]
+        oriented = self.standardize.orient(z)
+        return [Statistic("support", support), *measure_draws(z, oriented, self.positions, self.features)]
 
-    def takes_few_values(self, other_draws: Tensor) -> Tensor:
-        """(n,) which elements take few values: other draws of the reference mostly equal one of `draws`."""
-        count = torch.zeros(self.draws.shape[1], dtype=torch.int64)
-        for one in other_draws:
-            count += (self.draws == one).any(0)
-        return count >= MIN_MATCH_SHARE * len(other_draws)
+    def measure_structure(self, z: Tensor) -> list[Statistic]:
+        """Statistics of (k, n) standardised draws that need many draws, or take long."""
+        both = (z, self.standardize.orient(z))
+        return [
+            one
+            for draws in both
+            for measure in (measure_distances, measure_parts)
+            for one in measure(draws, self.positions)
+        ]
 
-    def _unknown_share(self, draws: Tensor, takes_few_values: Tensor) -> Tensor:
+    def _unknown_share(self, draws: Tensor) -> Tensor:
         """(k, 1): share of the elements that take few values whose value is none of them."""
-        known = self.draws[:, self._support]
-        wrong = torch.stack([~_is_near(one, _nearest(one, known), known) & takes_few_values for one in draws])
+        known, few = self.draws[:, self._support], self._takes_few_values[self._support]
+        floor = CONSTANT_TOLERANCE * known.nan_to_num(0.0, 0.0, 0.0).square().mean().sqrt()
+        wrong = torch.stack([~_is_near(one, _nearest(one, known), floor) & few for one in draws])
         return wrong.double().mean(1, keepdim=True)
 
     def check_values(
-        self, got: Tensor, takes_few_values: Tensor, expected: Expected, distribution: Distribution, policy: str
+        self, got: Tensor, expected: Expected, distribution: Distribution, policy: str
     ) -> tuple[Reason | None, Accuracy | None]:
         """Check one draw's elements that take few values against the nearest of them, by the error budget.
 
@@ -114,7 +134,7 @@ class OutputLaw:
             return None, None
         nearest = _nearest(got, self.draws)
         close = (got - nearest).abs() <= CONSTANT_TOLERANCE * torch.minimum(got.abs(), nearest.abs())
-        chosen = takes_few_values & close & got.isfinite() & nearest.isfinite()
+        chosen = self._takes_few_values & close & got.isfinite() & nearest.isfinite()
         if not bool(chosen.any()):
             return None, None
         golden = nearest[chosen]
@@ -147,44 +167,61 @@ def find_difference(
             seeds.
         false_alarm: probability of a result for equal laws.
     """
-    few = law.takes_few_values(reference)
     z, reference_z = law.standardize(candidate), law.standardize(reference)
     half, alpha = len(candidate) // 2, false_alarm / 3
     pairs = zip(
-        law.measure(candidate, few) + measure_parts(z, law.positions),
-        law.measure(reference, few) + measure_parts(reference_z, law.positions),
+        law.measure(candidate) + law.measure_structure(z),
+        law.measure(reference) + law.measure_structure(reference_z),
         strict=True,
     )
     found = _compare([*pairs], alpha, law.tolerance)
     found |= find_repetition(law, z[half:], z[:half], reference_z[num_paired:], alpha)
-    found |= _compare([(measure_variation(z), measure_variation(reference_z))], alpha, 1e-9)
-    return next((found[name] for name in SENTENCES if name in found), "")
+    orient = law.standardize.orient
+    sides = ((z, candidate), (reference_z, reference))
+    variations = [measure_variation(one, orient(one), draws) for one, draws in sides]
+    found |= _compare([(variations[0], variations[1])], alpha, 1e-9)
+    if "support" in found:
+        return found["support"].sentence
+    strong = [one for name in ("repetition", "sharing") if (one := found.get(name)) and one.size > STRONG_CORRELATION]
+    return max(strong or found.values(), key=lambda one: one.effect).sentence if found else ""
 
 
 def find_repetition(
     law: OutputLaw, z: Tensor, earlier: Tensor, reference_z: Tensor, false_alarm: float
-) -> dict[str, str]:
-    """Whether draws repeat earlier ones, as the reference's do not: by name of the statistic, a sentence.
+) -> dict[str, Difference]:
+    """Whether draws repeat earlier ones, as the reference's do not.
 
     Args:
         z, earlier, reference_z: (k, n) standardised draws, all under different seeds.
     """
-    measured = (measure_repetition(draws, earlier, law.positions) for draws in (z, reference_z))
+
+    def measure(draws: Tensor) -> list[Statistic]:
+        orient = law.standardize.orient
+        pairs = ((draws, earlier[-1]), (orient(draws), orient(earlier[-1])))
+        shifted = [measure_shifted_repetition(one, last, law.positions) for one, last in pairs]
+        return measure_repetition(draws, earlier, law.positions) + shifted[0] + shifted[1]
+
+    measured = (measure(draws) for draws in (z, reference_z))
     return _compare([*zip(*measured, strict=True)], false_alarm, law.tolerance)
 
 
-def _compare(pairs: list[tuple[Statistic, Statistic]], alpha: float, tolerance: float) -> dict[str, str]:
-    """A sentence for each kind of statistic that differs."""
+def _compare(pairs: list[tuple[Statistic, Statistic]], alpha: float, tolerance: float) -> dict[str, Difference]:
+    """For each kind of statistic that differs, the one that differs most."""
     count = sum(one.values.shape[1] for one, _ in pairs)
-    found: dict[str, tuple[float, str]] = {}
+    found: dict[str, Difference] = {}
     for one, other in pairs:
         critical = two_sample_critical(len(one.values), len(other.values), alpha / count)
         distance = two_sample_distance(one.values, other.values, tolerance)
-        worst = int(distance.argmax())
-        if (excess := float(distance[worst])) > max(critical, found.get(one.name, (0.0, ""))[0]):
-            got, want = (float(each.values[:, worst].double().median()) for each in (one, other))
-            found[one.name] = excess, SENTENCES[one.name].format(got=got, want=want)
-    return {name: sentence for name, (_, sentence) in found.items()}
+        medians = [each.values.double().median(0).values for each in (one, other)]
+        spread = (other.values - medians[1]).abs().double().median(0).values + tolerance
+        sizes = (medians[0] - medians[1]).abs()
+        effects = torch.where(distance > critical, sizes / spread, -1.0)
+        worst = int(effects.argmax())
+        size, effect = float(sizes[worst]), float(effects[worst])
+        if effect > (found[one.name].effect if one.name in found else -1.0):
+            sentence = SENTENCES[one.name].format(got=float(medians[0][worst]), want=float(medians[1][worst]))
+            found[one.name] = Difference(size, effect, sentence)
+    return found
 
 
 def _nearest(values: Tensor, known: Tensor) -> Tensor:
@@ -197,8 +234,7 @@ def _nearest(values: Tensor, known: Tensor) -> Tensor:
     return nearest
 
 
-def _is_near(values: Tensor, nearest: Tensor, known: Tensor) -> Tensor:
-    """Whether values are near enough to known ones not to be other values."""
-    rms = known.nan_to_num(0.0, 0.0, 0.0).square().mean().sqrt()
-    size = torch.maximum(values.abs(), CONSTANT_TOLERANCE * rms)
+def _is_near(values: Tensor, nearest: Tensor, floor: Tensor) -> Tensor:
+    """Whether values are near enough to known ones not to be other values; `floor` is the smallest size that counts."""
+    size = torch.maximum(values.abs(), floor)
     return ((values - nearest).abs() <= CONSTANT_TOLERANCE * size) | (values == nearest)
