@@ -53,6 +53,7 @@ class OutputChecker:
     _is_near_limit: bool = False
     _history: OutputHistory = field(default_factory=OutputHistory)
     _is_repeatable: bool = True
+    _is_second_call: bool = False
 
     def __post_init__(self) -> None:
         varies = self.template.second_leaves is not None
@@ -127,7 +128,7 @@ class OutputChecker:
         if reason and reason.code in ("inaccurate", "not-finite"):
             if not self._is_near_limit:
                 got = self._collect_values(observed.leaves, observed, input_set)
-                by_law = self._random_outputs.judge(got, input_set)
+                by_law = self._random_outputs.judge(got, input_set, is_repeated=self._is_second_call)
             if by_law:
                 reason = self._apply_law(by_law, accuracy)
             if reason:
@@ -144,7 +145,8 @@ class OutputChecker:
         if not self._random_outputs.num_draws:
             self._add_note(BY_VALUE_NOTE)
             return None
-        by_law = self._random_outputs.judge(self._collect_values(observed.leaves, observed, input_set), input_set)
+        got = self._collect_values(observed.leaves, observed, input_set)
+        by_law = self._random_outputs.judge(got, input_set, is_repeated=self._is_second_call)
         return by_law and by_law.reason
 
     def _apply_law(self, by_law: LawResult, accuracy: Accuracy | None) -> Reason | None:
@@ -275,7 +277,10 @@ class OutputChecker:
             return Reason(code="nondeterministic", detail=detail)
         self._add_note("not deterministic: two calls with equal inputs returned different bits")
         self._is_repeatable = False
-        if reason := self._check_values(second or replace(observed, leaves=observed.second_leaves), input_set):
+        self._is_second_call = True
+        reason = self._check_values(second or replace(observed, leaves=observed.second_leaves), input_set)
+        self._is_second_call = False
+        if reason:
             return Reason(code=reason.code, detail=f"in a second call with equal inputs: {reason.detail}")
         return None
 

@@ -38,15 +38,17 @@ NUM_CALLS, MIN_CALLS, MANY_ELEMENTS = 64, 32, 1 << 16
 """Calls of candidate and reference for one set; the minimum for larger outputs, and after `CALLS_TIMEOUT_S`."""
 CALLS_TIMEOUT_S = 10.0
 NUM_RELOADED_CALLS = 16
-FEW_DRAWS, FEW_OTHER_DRAWS = 6, 8
-"""Draws of the reference for a call that is compared alone: for its moments, and to be compared with."""
+FEW_DRAWS, FEW_OTHER_DRAWS, MANY_OTHER_DRAWS = 6, 8, 256
+"""Draws of the reference for a call that is compared alone: for its moments, to be compared with, and to be compared
+with where it is far off."""
 NUM_PROBES = 4
 """Draws that show which outputs are random."""
 SAME_DRAW_CORRELATION, MIN_PAIRED_ELEMENTS, NUM_PAIRED = 0.9, 64, 8
 """From this correlation with the reference's draws under the same seeds on, the candidate takes the reference's
 generator; measured in `NUM_PAIRED` calls, in half of the calls for fewer elements."""
 MAX_HISTORY, MIN_RANKS = 8, 6
-RANK_FALSE_ALARM = 5e-9
+RANK_FALSE_ALARM = 5e-12
+"""For one statistic of up to 20, in one call."""
 FAR_OFF = 3.0
 """A call is far off if a statistic is this many ranges of the reference's draws away from their median."""
 BY_VALUE_NOTE = "stochastic: judged by value, under the reference's generator"
@@ -107,9 +109,13 @@ class StochasticOutputs:
     _history: dict[tuple[int, ...], list[Tensor]] = field(default_factory=dict)
     _ranks: dict[tuple[str, int], list[Tensor]] = field(default_factory=dict)
 
-    def judge(self, got: list[Tensor], input_set: InputSet) -> LawResult | None:
+    def judge(self, got: list[Tensor], input_set: InputSet, *, is_repeated: bool = False) -> LawResult | None:
         """Decide on a call whose values are rejected; None where values decide: the program's outputs are not random,
-        or the candidate takes the reference's generator."""
+        or the candidate takes the reference's generator.
+
+        Args:
+            is_repeated: a second call with equal inputs, which the candidate can recognise: these are ranked apart.
+        """
         expected = input_set.expected
         if not (expected.draws_random or self.reference_varies) or _has_other_shapes(got, expected):
             return None
@@ -126,7 +132,7 @@ class StochasticOutputs:
         )
         if reason and not budget.is_near_limit(accuracy):
             return LawResult(reason, accuracy)
-        result = self._judge_random_outputs(got, input_set, outputs, kind)
+        result = self._judge_random_outputs(got, input_set, outputs, kind, is_repeated)
         if result is None or result.reason:
             return result
         return LawResult(reason, _larger(result.accuracy, accuracy))
@@ -146,10 +152,10 @@ class StochasticOutputs:
         return [at for at in range(len(expected.reference)) if any(differs(at, one[at]) for one in probes)]
 
     def _judge_random_outputs(
-        self, got: list[Tensor], input_set: InputSet, outputs: Sequence[int], kind: object
+        self, got: list[Tensor], input_set: InputSet, outputs: Sequence[int], kind: object, is_repeated: bool
     ) -> LawResult | None:
         if kind in self._judged_kinds:
-            result, is_far_off = self._judge_one_call(got, input_set, outputs)
+            result, is_far_off = self._judge_one_call(got, input_set, outputs, is_repeated)
             if result.reason or not is_far_off or self._num_comparisons >= MAX_COMPARISONS:
                 return result
         self._judged_kinds.add(kind)
@@ -206,33 +212,49 @@ class StochasticOutputs:
             self._first = _FirstSet(input_set, laws, candidate_z, reference_z)
         return LawResult(None, accuracy)
 
-    def _judge_one_call(self, got: list[Tensor], input_set: InputSet, outputs: Sequence[int]) -> tuple[LawResult, bool]:
+    def _judge_one_call(
+        self, got: list[Tensor], input_set: InputSet, outputs: Sequence[int], is_repeated: bool
+    ) -> tuple[LawResult, bool]:
         """Compare one call with draws of the reference; and whether it is far off, so that many calls must decide."""
-        drawn = self._draw_reference(input_set, "one call", FEW_DRAWS + FEW_OTHER_DRAWS)
-        if not drawn:
+        moments = self._draw_reference(input_set, "moments", FEW_DRAWS)
+        drawn = self._draw_reference(input_set, "one call", FEW_OTHER_DRAWS)
+        if not moments or not drawn:
             return LawResult(None, None), True
         accuracy, is_far_off = None, False
         for at in outputs:
-            law = self._make_law(at, [one[at] for one in drawn[:FEW_DRAWS]], input_set)
+            law = self._make_law(at, [one[at] for one in moments], input_set)
             mine = self._take(got[at]).unsqueeze(0)
-            others = torch.stack([self._take(one[at]) for one in drawn[FEW_DRAWS:]])
-            result = self._check_support(law, mine, others, input_set, at)
+            result = self._check_support(law, mine, torch.stack([self._take(one[at]) for one in drawn]), input_set, at)
             accuracy = _larger(accuracy, result.accuracy)
             if result.reason:
                 return result, False
-            statistics = [*zip(law.measure(mine), law.measure(others), strict=True)]
-            if earlier := self._history.get((at, *law.positions.shape)):
-                z, others_z = law.standardize(mine), law.standardize(others)
-                measured = (measure_repetition(one, torch.stack(earlier), law.positions) for one in (z, others_z))
-                statistics += [*zip(*measured, strict=True)]
+            statistics = self._compare_one_call(law, mine, at, drawn)
+            if any(_is_far_off(one.values[0], other.values, law.tolerance) for one, other in statistics):
+                is_far_off = True
+                start_s = wall_s()
+                while len(drawn) < MANY_OTHER_DRAWS and wall_s() - start_s < CALLS_TIMEOUT_S / 2:
+                    drawn += self._draw_reference(input_set, f"one call, {len(drawn)}", FEW_OTHER_DRAWS)
+                statistics = self._compare_one_call(law, mine, at, drawn)
             self._remember(at, law, mine)
             rng = random.Random(self._derive_seed(input_set, "ranks", at))
             for number, (one, other) in enumerate(statistics):
-                is_far_off |= _is_far_off(one.values[0], other.values, law.tolerance)
                 ranks = _random_ranks(one.values[0], other.values, law.tolerance, rng)
-                if sentence := self._add_ranks(one, (f"{at} {number} {one.name}", one.values.shape[1]), ranks, other):
+                key = f"{at} {number} {one.name} {is_repeated}", one.values.shape[1]
+                if sentence := self._add_ranks(one, key, ranks, other):
                     return LawResult(self._reject(input_set.expected.names[at], sentence), accuracy), False
         return LawResult(None, accuracy), is_far_off
+
+    def _compare_one_call(
+        self, law: OutputLaw, mine: Tensor, output_index: int, drawn: list[list[Tensor]]
+    ) -> list[tuple[Statistic, Statistic]]:
+        """Statistics of one call and of draws of the reference: of themselves, and relative to earlier calls."""
+        others = torch.stack([self._take(one[output_index]) for one in drawn])
+        statistics = [*zip(law.measure(mine), law.measure(others), strict=True)]
+        if earlier := self._history.get((output_index, *law.positions.shape)):
+            z, others_z = law.standardize(mine), law.standardize(others)
+            measured = (measure_repetition(one, torch.stack(earlier), law.positions) for one in (z, others_z))
+            statistics += [*zip(*measured, strict=True)]
+        return statistics
 
     def _add_ranks(self, statistic: Statistic, key: tuple[str, int], ranks: Tensor, other: Statistic) -> str:
         """A sentence if the ranks of all calls together are not random."""
@@ -259,13 +281,13 @@ class StochasticOutputs:
                 return got
             for at in first.laws:
                 values[at].append(self._take(got[at]))
+        alarm = FALSE_ALARM / len(first.laws)
         for at, law in first.laws.items():
             z = law.standardize(torch.stack(values[at]))
-            found = find_repetition(law, z, first.candidate[at], first.reference[at], FALSE_ALARM / len(first.laws))
+            found = find_repetition(law, z, first.candidate[at], first.reference[at], alarm)
             if found:
-                detail = (
-                    f"loaded again, it draws the same random numbers under other seeds: {found['repetition'].sentence}"
-                )
+                worst = max(found.values(), key=lambda one: one.effect)
+                detail = f"loaded again, it draws the same random numbers under other seeds: {worst.sentence}"
                 return self._reject(first.input_set.expected.names[at], detail)
         return None
 

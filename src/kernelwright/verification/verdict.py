@@ -35,7 +35,13 @@ from kernelwright.verification.outcome import AS_TORCH_IS_SET, operand_precision
 from kernelwright.verification.output_checker import OutputChecker, to_reason
 from kernelwright.verification.reference import Reference
 from kernelwright.verification.timed_calls import TimedVerification
-from kernelwright.verification.transport.runners import InProcessRunner, InspectedRunner, Runner, make_sandboxed_runner
+from kernelwright.verification.transport.runners import (
+    InProcessRunner,
+    InspectedRunner,
+    RpcRunner,
+    Runner,
+    make_sandboxed_runner,
+)
 from kernelwright.work import count_work
 
 DEFAULT_SETS = len(DISTRIBUTIONS)
@@ -227,11 +233,11 @@ class Verification:
 
     def _check_reloaded(self, reference: Reference, template: ObservedCall, checker: OutputChecker) -> Reason | None:
         """Load a random candidate that does not follow the seed again: it must not draw the same random numbers."""
-        if not checker.must_reload or isinstance(self.runner, InProcessRunner):
+        if not checker.must_reload or not isinstance(self.runner, RpcRunner):
             return None
         progress.report_stage("loading the candidate again")
         try:
-            self.runner.load(reference.make_inputs(0), template)
+            self.runner.reload(reference.make_inputs(0), template)
         except KernelwrightError as error:
             return to_reason(error)
         return checker.check_reloaded()

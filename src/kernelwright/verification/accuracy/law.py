@@ -53,8 +53,10 @@ SENTENCES = {
     "distribution": "another distribution of its random part: characteristic function {got:.3g} instead of {want:.3g}",
     "inputs": "its random numbers depend on the inputs: correlation {got:.3g}, in the reference {want:.3g}",
     "sharing": "elements share their random numbers: correlation up to {got:.3g}, in the reference {want:.3g}",
-    "repetition": "calls under different seeds share their random numbers: correlation or distance {got:.3g}, of "
-    "independent calls {want:.3g}",
+    "repetition": "calls under different seeds share their random numbers: correlation {got:.3g}, of independent calls "
+    "{want:.3g}",
+    "distance": "calls under different seeds differ by {got:.3g} standard deviations from the nearest other, "
+    "independent calls by {want:.3g}",
     "variation": "the whole output's mean or scale varies by {got:.3g} between calls, the reference's by {want:.3g}",
     "part": "another mean or scale in a part of the output: {got:.3g}, in the reference {want:.3g}",
 }

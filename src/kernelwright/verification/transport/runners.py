@@ -98,13 +98,20 @@ class RpcRunner:
         self._problem, self._target, self._device = absolute_target(problem), absolute_target(target), device
         self._limits, self._fork_server = limits, fork_server
         self._stack = contextlib.ExitStack()
+        self._child_stack = contextlib.ExitStack()
 
     def __enter__(self) -> Self:
         self._running_server = self._fork_server or self._stack.enter_context(ForkServer(PRELOAD_MODULES))
         return self
 
     def __exit__(self, *exc_info: Any) -> None:
-        self._stack.close()
+        with self._stack:  # a fork server outlives its child
+            self._child_stack.close()
+
+    def reload(self, inputs: Args, template: ObservedCall) -> None:
+        """Load the candidate in a new process; the one before ends."""
+        self._child_stack.close()
+        self.load(inputs, template)
 
     def load(self, inputs: Args, template: ObservedCall) -> None:
         self._open_child()
@@ -141,7 +148,7 @@ class RpcRunner:
         """Start the isolated child and load the problem in it."""
         isolation = make_isolation(self._problem, self._target, self._device)
         compile_folders = (Path(isolation.cache_dir), *(cache_dir(kind) for kind in COMPILE_CACHES))
-        self._child = self._stack.enter_context(self._running_server.fork_child(self._limits, isolation))
+        self._child = self._child_stack.enter_context(self._running_server.fork_child(self._limits, isolation))
         folders = (*compile_folders, Path(self._child.scratch_dir), Path(split_target(self._target)[0]).parent)
         self.own_folders = tuple(str(one.resolve()) for one in folders)
         self.protections = self._child.protections
@@ -173,7 +180,7 @@ class InspectedRunner(RpcRunner):
     null_calls: Sequence[TimedCall] = ()
 
     def load(self, inputs: Args, template: ObservedCall) -> None:
-        cleanup = self._stack.enter_context(contextlib.ExitStack())
+        cleanup = self._child_stack.enter_context(contextlib.ExitStack())
         control_block = self._open_child()["control_block"]
         memory = (RemoteMemory if self._device == "cpu" else RemoteDeviceMemory)(self._child)
         cleanup.callback(memory.close)
