@@ -106,7 +106,7 @@ class StochasticOutputs:
     _num_calls: int = 0
     _positions_seed: int | None = None
     _positions: dict[tuple[int, ...], Positions] = field(default_factory=dict)
-    _history: dict[tuple[int, ...], list[Tensor]] = field(default_factory=dict)
+    _history: dict[tuple[int, ...], list[tuple[Tensor, Tensor]]] = field(default_factory=dict)
     _ranks: dict[tuple[str, int], list[Tensor]] = field(default_factory=dict)
 
     def judge(self, got: list[Tensor], input_set: InputSet, *, is_repeated: bool = False) -> LawResult | None:
@@ -250,10 +250,13 @@ class StochasticOutputs:
         """Statistics of one call and of draws of the reference: of themselves, and relative to earlier calls."""
         others = torch.stack([self._take(one[output_index]) for one in drawn])
         statistics = [*zip(law.measure(mine), law.measure(others), strict=True)]
-        if earlier := self._history.get((output_index, *law.positions.shape)):
-            z, others_z = law.standardize(mine), law.standardize(others)
-            measured = (measure_repetition(one, torch.stack(earlier), law.positions) for one in (z, others_z))
-            statistics += [*zip(*measured, strict=True)]
+        if history := self._history.get((output_index, *law.positions.shape)):
+            earlier, oriented = zip(*history, strict=True)
+            both = law.standardize(mine), law.standardize(others)
+            sides = [(both, torch.stack(earlier)), (tuple(map(law.standardize.orient, both)), torch.stack(oriented))]
+            for draws, earlier_draws in sides:
+                measured = (measure_repetition(one, earlier_draws, law.positions) for one in draws)
+                statistics += [*zip(*measured, strict=True)]
         return statistics
 
     def _add_ranks(self, statistic: Statistic, key: tuple[str, int], ranks: Tensor, other: Statistic) -> str:
@@ -320,7 +323,8 @@ class StochasticOutputs:
 
     def _remember(self, output_index: int, law: OutputLaw, draw: Tensor) -> None:
         history = self._history.setdefault((output_index, *law.positions.shape), [])
-        history.append(law.standardize(draw)[0])
+        z = law.standardize(draw)
+        history.append((z[0], law.standardize.orient(z)[0]))
         del history[:-MAX_HISTORY]
 
     def _draw_reference(self, input_set: InputSet, purpose: str, count: int) -> list[list[Tensor]]:
