@@ -213,9 +213,9 @@ class ExternalBenchmark:
 
     def _recheck_variant(self, variant: _Variant) -> Iterator[str]:
         for _ in range(MIN_ROUNDS):
-            inputs = self._draw_inputs()
+            inputs, seed = self._draw_inputs()
             with _reject_on_error(variant):
-                self._run_series(variant, inputs, check_outputs=True, thorough=True)
+                self._run_series(variant, inputs, seed, check_outputs=True, thorough=True)
         self._reject_false_clock(variant, variant.timed_calls)
         calls = number_text(MIN_ROUNDS * self._num_calls, "call")
         yield f"{calls} with new values passed the quick check, {MIN_ROUNDS} of them the full check"
@@ -227,12 +227,12 @@ class ExternalBenchmark:
         if shapes:
             yield f"{number_text(shapes, 'other shape')} passed"
         if self._device == "cuda":
-            inputs = self._draw_inputs()[0]
+            (inputs, *_), seed = self._draw_inputs()
             with _reject_on_error(variant):
-                traced = variant.runner.client.call(inputs, read_outputs=True, trace=True)
+                traced = variant.runner.client.call(inputs, read_outputs=True, trace=True, seed=seed)
                 assert traced.observed
                 reason = variant.output_checker.check(
-                    traced.observed, self._reference.make_timed_set(inputs)
+                    traced.observed, self._reference.make_timed_set(inputs, seed)
                 ) or self._resample_near_limit(variant)
             if reason:
                 raise CandidateRejectedError(variant.name, reason)
@@ -256,11 +256,11 @@ class ExternalBenchmark:
 
     def _run_round(self, *, thorough: bool) -> None:
         """Run one series of every variant in random order, all with the same values."""
-        inputs = self._draw_inputs()
+        inputs, seed = self._draw_inputs()
         for variant in self._rng.sample(self._variants, len(self._variants)):
             check_outputs = not variant.baseline and (thorough or self._rng.random() < OUTPUT_CHECK_PROBABILITY)
             with self._drop_if_rejected(variant), _reject_on_error(variant):
-                self._run_series(variant, inputs, check_outputs=check_outputs, thorough=thorough)
+                self._run_series(variant, inputs, seed, check_outputs=check_outputs, thorough=thorough)
 
     def _load_variant(self, variant: _Variant, opened: contextlib.ExitStack) -> None:
         variant.timed_calls = []
@@ -268,7 +268,7 @@ class ExternalBenchmark:
         variant.runner = runner = opened.enter_context(
             InspectedRunner(source, variant.target, self._device, self._limits, variant.fork_server)
         )
-        runner.input_series, runner.chained = self._draw_inputs(), self._chained
+        runner.input_series, runner.chained = self._draw_inputs()[0], self._chained
         runner.launch_ahead_us = TARGET_SERIES_US
         if variant.baseline:
             runner.load_task = "kernelwright.benchmark.baselines:load_baseline", {"which": variant.baseline}
@@ -285,25 +285,27 @@ class ExternalBenchmark:
     def _find_reused_outputs(self, client: CandidateClient) -> None:
         """Copy every result in the timed calls of a candidate whose calls overwrite the output of the call before."""
         for inputs in self._reference.make_input_series(0, REUSE_CALLS):
-            client.call(inputs, read_outputs=True)
+            client.call(inputs, read_outputs=True, seed=self._reference.call_seed(0))
         client.copies_outputs = client.kept.are_reused
 
-    def _run_series(self, variant: _Variant, inputs: list[Args], *, check_outputs: bool, thorough: bool) -> None:
+    def _run_series(
+        self, variant: _Variant, inputs: list[Args], seed: int, *, check_outputs: bool, thorough: bool
+    ) -> None:
         """Run one series of a variant and stop its process until the next round."""
         client = variant.runner.client
         series = client.call_series(
-            inputs, read_outputs=check_outputs, structure=self._model.structure, chained=self._chained
+            inputs, read_outputs=check_outputs, structure=self._model.structure, seed=seed, chained=self._chained
         )
         variant.timed_calls.append(series.timed_call)
         if check_outputs and (
-            reason := self._find_rejection(variant.output_checker, series.observed, inputs, thorough)
+            reason := self._find_rejection(variant.output_checker, series.observed, inputs, seed, thorough)
             or self._resample_near_limit(variant)
         ):
             raise CandidateRejectedError(variant.name, mark_timed_call(reason))
         client.child.stop()
 
     def _find_rejection(
-        self, checker: OutputChecker, observed: list[ObservedCall], inputs: list[Args], thorough: bool
+        self, checker: OutputChecker, observed: list[ObservedCall], inputs: list[Args], seed: int, thorough: bool
     ) -> Reason | None:
         """The reason to reject a series, if any.
 
@@ -314,11 +316,13 @@ class ExternalBenchmark:
         random_call = self._rng.randrange(len(observed))
         with_side_effects = {i for i, call in enumerate(observed) if self._has_side_effects(call)}
         screened = set(range(len(observed))) - with_side_effects if thorough else {random_call} - with_side_effects
-        distances = [(prescreen_distance(observed[i], inputs[i], self._reference.run(inputs[i])), i) for i in screened]
+        distances = [
+            (prescreen_distance(observed[i], inputs[i], self._reference.run(inputs[i], seed)), i) for i in screened
+        ]
         outliers = [i for distance, i in sorted(distances, reverse=True)[:MAX_OUTLIERS_CHECKED] if distance > 1]
         extra = [random_call] if thorough else []
         for i in sorted({*with_side_effects, *outliers, *extra}):
-            input_set = self._reference.make_timed_set(inputs[i])
+            input_set = self._reference.make_timed_set(inputs[i], seed)
             if reason := checker.check(observed[i], input_set):
                 return reason
             if i == random_call and checker.limit_ratio is not None:
@@ -337,20 +341,21 @@ class ExternalBenchmark:
         """
         checker = variant.output_checker
 
-        def calls() -> Iterator[tuple[ObservedCall, Args]]:
+        def calls() -> Iterator[tuple[ObservedCall, Args, int]]:
             while True:
-                inputs = self._draw_inputs()
+                inputs, seed = self._draw_inputs()
                 series = variant.runner.client.call_series(
-                    inputs, read_outputs=True, structure=self._model.structure, chained=self._chained
+                    inputs, read_outputs=True, structure=self._model.structure, seed=seed, chained=self._chained
                 )
                 for i in self._rng.sample(range(len(inputs)), min(len(inputs), MIN_DRAWS)):
-                    yield series.observed[i], inputs[i]
+                    yield series.observed[i], inputs[i], seed
 
         random_calls = calls()
 
         def draw(number: int) -> DrawResult:
-            observed, inputs = next(random_calls)
-            return DrawResult(checker.check(observed, self._reference.make_timed_set(inputs)), checker.limit_ratio)
+            observed, inputs, seed = next(random_calls)
+            checked = checker.check(observed, self._reference.make_timed_set(inputs, seed))
+            return DrawResult(checked, checker.limit_ratio)
 
         reasons = (checker.near_limits.decide(kind, draw) for kind in list(checker.near_limits.pending))
         return next(filter(None, reasons), None)
@@ -386,10 +391,12 @@ class ExternalBenchmark:
             )
             raise CandidateRejectedError(variant.name, Reason(code="false-time", detail=detail))
 
-    def _draw_inputs(self) -> list[Args]:
-        """New input values for every call of one series."""
+    def _draw_inputs(self) -> tuple[list[Args], int]:
+        """New input values for every call of one series, and the seed of the random number generators before the
+        first call."""
         self._series_index += 1
-        return self._reference.make_timed_inputs(self._series_index, self._num_calls)
+        inputs = self._reference.make_timed_inputs(self._series_index, self._num_calls)
+        return inputs, self._reference.call_seed(self._series_index)
 
     def _series_limits(self) -> tuple[int, bool]:
         """The maximum number of calls per series, and whether inputs are cold.
@@ -398,11 +405,11 @@ class ExternalBenchmark:
         on the host depend on the outputs of the one before.
         """
         inputs = self._reference.make_inputs(0)
-        expected = self._reference.make_set(inputs).expected
+        expected = self._reference.make_set(inputs, self._reference.call_seed(0)).expected
         self._mutated, self._state = set(expected.mutated_inputs), set(expected.initial_state)
         input_bytes = sum(one.nbytes for one in tensor_leaves(inputs))
         output_bytes = sum(one.nbytes for one in expected.reference)
-        stateful = expected.initial_state or self._reference.uses_random_numbers(inputs)
+        stateful = expected.initial_state or expected.draws_random
         if self._device == "cpu":
             stateful = stateful or not (any(self._chained) and compiled_library())
         else:

@@ -37,9 +37,6 @@ from kernelwright.verification.transport.tensor_codec import (
     unpack,
 )
 
-CALL_SEED = 0
-"""Random operators draw the same numbers in reference and candidate: `outcome.run_program` uses the same seed."""
-
 
 @dataclass
 class ObservedCall:
@@ -88,6 +85,7 @@ class CallArguments:
         packed: the leaves of (args, kwargs), made into new tensors for each call; `spec` is their structure.
         local_values: this process's leaves, for those that were not transferred.
         output_sizes_bytes: expected output sizes, poisoned before each call.
+        seed: of the random number generators in every call, so that reference and candidate draw the same numbers.
     """
 
     packed: Packed
@@ -95,6 +93,7 @@ class CallArguments:
     local_values: list[Any]
     device: str
     output_sizes_bytes: list[int]
+    seed: int = 0
 
     def make_leaves(self, allocator: RedzoneAllocator | None = None) -> list[Any]:
         """New leaves; with `allocator`, those on the CPU are placed between redzones, one buffer per storage."""
@@ -192,7 +191,7 @@ def _allocate_outputs_in(program: Callable[..., Any], allocator: RedzoneAllocato
 def _call_poisoned(program: Callable[..., Any], leaves: list[Any], arguments: CallArguments, gradients: bool) -> Any:
     args, kwargs = pytree.tree_unflatten(leaves, arguments.spec)
     poison_buffers(arguments.output_sizes_bytes, arguments.device)
-    with temporary_seed(CALL_SEED), torch.set_grad_enabled(gradients):
+    with temporary_seed(arguments.seed), torch.set_grad_enabled(gradients):
         result = program(*args, **kwargs)
         synchronize(arguments.device)
     return result

@@ -32,7 +32,7 @@ from kernelwright.verification.accuracy.row_groups import RowGroup
 from kernelwright.verification.accuracy.special_values import is_defined
 from kernelwright.verification.accuracy.stable_order import find_stable_outputs
 from kernelwright.verification.attacks.parameters import perturb, perturbable_state
-from kernelwright.verification.execution import CALL_SEED, CallArguments, ObservedCall, observe
+from kernelwright.verification.execution import CallArguments, ObservedCall, observe
 from kernelwright.verification.mixed_inputs import MixedInputs
 from kernelwright.verification.outcome import ProgramResult, disable_tf32, run_program
 from kernelwright.verification.probed_inputs import ProbedInputs, find_targets
@@ -61,6 +61,8 @@ class InputSet:
         special_effect: for inputs with NaN or infinities, masks of the outputs that depend on these; they may spread to
             others, but not be lost.
         groups: rows with different distributions; without any, all rows have `distribution`.
+        seed: of the random number generators in a call with these inputs; secret until the call.
+        law_seed: seeds of more calls are derived from it; the candidate never receives it.
     """
 
     distribution: Distribution
@@ -73,6 +75,8 @@ class InputSet:
     repeat_call: bool = True
     special_effect: list[torch.Tensor] | None = None
     groups: tuple[RowGroup, ...] = ()
+    seed: int = 0
+    law_seed: int = 0
 
     @property
     def kind(self) -> InputKind:
@@ -136,7 +140,9 @@ class Reference:
         leaves, spec = pytree.tree_flatten(inputs)
         try:
             observed = observe(
-                self._program, CallArguments(extract_storages(leaves), spec, leaves, self._device, []), twice=twice
+                self._program,
+                CallArguments(extract_storages(leaves), spec, leaves, self._device, [], self.call_seed(0)),
+                twice=twice,
             )
         except TaskError as error:
             raise ProblemError(
@@ -175,7 +181,7 @@ class Reference:
             if planned.perturbed:
                 parameters = functools.partial(self._perturbed_parameters, index, signs=signs)
             try:
-                values = self._compute_expected(inputs, parameters)
+                values = self._compute_expected(inputs, self.call_seed(index), parameters)
             except (Exception, SystemExit) as error:
                 problem_error = _as_problem_error(error)
                 if distribution.sampler is not None and isinstance(problem_error, ProblemError):
@@ -190,7 +196,7 @@ class Reference:
             return None
         if distribution.range_end and not self._is_homogeneous(distribution, parameters, index, values):
             return None
-        drawn = self._finish_set(planned, inputs, values, parameters if planned.perturbed else None)
+        drawn = self._finish_set(planned, index, inputs, values, parameters if planned.perturbed else None)
         return replace(drawn, groups=groups)
 
     def _draw_probed(self, planned: PlannedSet, index: int) -> InputSet | None:
@@ -201,19 +207,20 @@ class Reference:
             return None
         parameters = self._probed.parameters(drawn.state)
         try:
-            values = self._compute_expected(drawn.inputs, parameters)
+            values = self._compute_expected(drawn.inputs, self.call_seed(index), parameters)
         except (Exception, SystemExit) as error:
             if isinstance(_as_problem_error(error), ProblemError):
                 return None
             raise
         if planned.variant in (Variant.NAN, Variant.INFINITY) and not is_defined(values):
             return None
-        input_set = self._finish_set(planned, drawn.inputs, values, parameters if drawn.state else None)
+        input_set = self._finish_set(planned, index, drawn.inputs, values, parameters if drawn.state else None)
         return replace(input_set, special_effect=drawn.depends)
 
     def _finish_set(
         self,
         planned: PlannedSet,
+        index: int,
         inputs: Args,
         values: Expected,
         parameters: Callable[[], AbstractContextManager[None]] | None,
@@ -223,20 +230,22 @@ class Reference:
         self._was_perturbed = parameters is not None
         with parameters() if parameters else contextlib.nullcontext():
             state = self._state() if send_state else None
-        return InputSet(
-            planned.distribution,
-            inputs,
-            values,
-            state,
-            self._was_perturbed,
+        return replace(
+            self._make_set(inputs, values, self.call_seed(index)),
+            distribution=planned.distribution,
+            state=state,
+            parameters_perturbed=self._was_perturbed,
             index=planned.index,
             repeat_call=planned.repeat_call,
         )
 
     def _compute_expected(
-        self, inputs: Args, parameters: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext
+        self,
+        inputs: Args,
+        seed: int,
+        parameters: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext,
     ) -> Expected:
-        values = expected.compute_expected(self._program, self._module, inputs, parameters)
+        values = expected.compute_expected(self._program, self._module, inputs, parameters, seed=seed)
         values.stable_outputs = frozenset("output" + path for path in self._stable_outputs)
         return values
 
@@ -266,17 +275,21 @@ class Reference:
         """Whether the program's outputs scale with its inputs, which were scaled towards an end of the range."""
         plain = replace(distribution, range_end=0)
         inputs = plain.draw(self.make_inputs(index), self.derive_seed("values", index))
-        unscaled = expected.compute_expected(self._program, self._module, inputs, parameters)
+        seed = self.call_seed(index)
+        unscaled = expected.compute_expected(self._program, self._module, inputs, parameters, seed=seed)
         return is_homogeneous(unscaled, scaled)
 
-    def make_set(self, inputs: Args) -> InputSet:
-        """The set of these inputs, with the problem's own parameters."""
-        values = self._compute_expected(inputs)
-        return InputSet(AS_GIVEN, inputs, values, None, False, index=NO_KIND_INDEX)
+    def make_set(self, inputs: Args, seed: int) -> InputSet:
+        """The set of these inputs, with the problem's own parameters and the seed of the call."""
+        return self._make_set(inputs, self._compute_expected(inputs, seed), seed)
 
-    def make_timed_set(self, inputs: Args) -> InputSet:
-        """The set of inputs of a timed call."""
-        return replace(self.make_set(inputs), distribution=MIXED if self._mixed.block_domains else AS_GIVEN)
+    def _make_set(self, inputs: Args, values: Expected, seed: int) -> InputSet:
+        law_seed = self.derive_seed("law", seed)
+        return InputSet(AS_GIVEN, inputs, values, None, False, index=NO_KIND_INDEX, seed=seed, law_seed=law_seed)
+
+    def make_timed_set(self, inputs: Args, seed: int) -> InputSet:
+        """The set of inputs of a timed call with this seed."""
+        return replace(self.make_set(inputs, seed), distribution=MIXED if self._mixed.block_domains else AS_GIVEN)
 
     def make_timed_inputs(self, index: int, num_calls: int = 1) -> list[Args]:
         """Inputs of consecutive timed calls: the problem's own, with some rows of other distributions where the
@@ -304,7 +317,7 @@ class Reference:
                 _require_same_arguments(inputs, own_inputs)
                 inputs = to_device(inputs, self._device)
                 template = self._observe(inputs, twice=False)
-                drawn = self.make_set(inputs)
+                drawn = self.make_set(inputs, self.derive_seed(f"held-out call {number}", index))
                 state = self.reset_state()
                 yield replace(drawn, distribution=HELD_OUT, template=template, index=index, state=state)
         except (Exception, SystemExit) as error:
@@ -321,33 +334,32 @@ class Reference:
         return {name: value for name, value in named_state(self._module).items() if name in self.state_names}
 
     def run_values(
-        self, inputs: Args, parameters: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext
+        self,
+        inputs: Args,
+        parameters: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext,
+        seed: int = 0,
     ) -> list[torch.Tensor] | None:
-        """All values that the program returns or changes for these inputs, in native precision; None where it
-        raises.
+        """All values that the program returns or changes for these inputs under a call's seed, in native precision;
+        None where it raises.
 
         Args:
             parameters: within it the module has the parameters to run with.
         """
         with parameters():
-            result = self.run(inputs)
+            result = self.run(inputs, seed)
         return result and result.values
 
-    def run(self, inputs: Args) -> ProgramResult | None:
+    def run(self, inputs: Args, seed: int = 0) -> ProgramResult | None:
         """As `run_values`, with names."""
         try:
             with disable_tf32():
-                return run_program(self._program, self._module, inputs)
+                return run_program(self._program, self._module, inputs, seed=seed)
         except (Exception, SystemExit):  # inputs of different sets may not fit together
             return None
 
-    def uses_random_numbers(self, inputs: Args) -> bool:
-        """Whether the program uses torch's RNG, so that its result depends on earlier calls."""
-        args, kwargs = inputs
-        with temporary_seed(CALL_SEED), torch.no_grad():
-            before = _random_state(self._device)
-            self._program(*args, **kwargs)
-            return not torch.equal(before, _random_state(self._device))
+    def call_seed(self, index: int) -> int:
+        """The secret seed of the random number generators in the call with the inputs of this index."""
+        return self.derive_seed("call", index)
 
     def derive_seed(self, purpose: str, index: int) -> int:
         """A seed that reveals no other seed: a torch generator's seed can be found by search from the values it
@@ -403,10 +415,6 @@ def _require_same_arguments(inputs: Args, own_inputs: Args) -> None:
         raise ProblemError(
             message, next="return the same arguments from get_held_out_inputs() as from get_inputs(), with other shapes"
         )
-
-
-def _random_state(device: str) -> torch.Tensor:
-    return torch.get_rng_state() if device == "cpu" else torch.cuda.get_rng_state()
 
 
 def _reject_lazy(module: torch.nn.Module | None) -> None:

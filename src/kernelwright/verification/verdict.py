@@ -30,12 +30,19 @@ from kernelwright.verification.accuracy.distributions import DISTRIBUTIONS
 from kernelwright.verification.accuracy.near_limit import MAX_DRAWS, InputKind
 from kernelwright.verification.attacks.code_attribution import MIN_OWN_SHARE, CodeAttribution
 from kernelwright.verification.attacks.kernel_attribution import KernelAttribution
+from kernelwright.verification.execution import ObservedCall
 from kernelwright.verification.outcome import AS_TORCH_IS_SET, operand_precision
 from kernelwright.verification.output_checker import OutputChecker, to_reason
 from kernelwright.verification.reference import Reference
 from kernelwright.verification.set_plan import PlannedSet
 from kernelwright.verification.timed_calls import TimedVerification
-from kernelwright.verification.transport.runners import InProcessRunner, InspectedRunner, Runner, make_sandboxed_runner
+from kernelwright.verification.transport.runners import (
+    InProcessRunner,
+    InspectedRunner,
+    RpcRunner,
+    Runner,
+    make_sandboxed_runner,
+)
 from kernelwright.work import count_work
 
 DEFAULT_SETS = len(DISTRIBUTIONS)
@@ -136,7 +143,6 @@ def verify(
             *runner.notes,
             *_precision_notes(device),
             *verification.notes,
-            *(checker.notes if checker else ()),
             *(_predict_for_machine(problem, target) if target else ()),
         ),
         time_s=wall_s() - start,
@@ -244,10 +250,22 @@ class Verification:
                 self.runner, reference, TIMED_START_INDEX, self.sets_tried < DEFAULT_SETS, attribution
             )
             reason = self._run_timed_calls(timed, self.checker) or self._check_kept_outputs()
-            return reason or self._check_own_kernels(attribution)
+            reason = reason or self._check_own_kernels(attribution)
+            return reason or self._check_reloaded(reference, template, self.checker)
         if self.own_kernels:
             self.notes.append("attribution unknown: not available here")
-        return None
+        return self._check_reloaded(reference, template, self.checker)
+
+    def _check_reloaded(self, reference: Reference, template: ObservedCall, checker: OutputChecker) -> Reason | None:
+        """Load a random candidate that does not follow the seed again: it must not draw the same random numbers."""
+        if not checker.must_reload or not isinstance(self.runner, RpcRunner):
+            return None
+        progress.report_stage("loading the candidate again")
+        try:
+            self.runner.reload(reference.make_inputs(0), template)
+        except KernelwrightError as error:
+            return to_reason(error)
+        return checker.check_reloaded()
 
     def _plan_sets(self, reference: Reference, sets: int | None) -> list[PlannedSet]:
         """The sets that are run: as many as the user wants, else by the time of the reference alone."""
@@ -255,7 +273,7 @@ class Verification:
             return reference.planned_sets(sets)
         progress.report_stage("planning the input sets")
         start_s = wall_s()
-        reference.make_set(reference.make_inputs(0))
+        reference.make_set(reference.make_inputs(0), reference.call_seed(0))
         affordable = int(REFERENCE_SETS_S / max(wall_s() - start_s, 1e-6))
         return reference.planned_sets(max(MIN_SETS, affordable) if affordable < len(reference.plan) else None)
 

@@ -29,7 +29,10 @@ def find_degeneracies(reference: Reference) -> tuple[str, ...]:
     Raises:
         ProblemError: the reference raises on its own inputs.
     """
-    first, second = (reference.make_set(reference.make_inputs(FIRST_SET_INDEX + at)) for at in range(2))
+    first, second = (
+        reference.make_set(reference.make_inputs(index), reference.call_seed(index))
+        for index in (FIRST_SET_INDEX, FIRST_SET_INDEX + 1)
+    )
     sentences = [*_find_unused_inputs(reference, first.inputs, second.inputs), *_find_trivial_answers(first, second)]
     tensors = [leaf for leaf in pytree.tree_leaves(first.inputs) if isinstance(leaf, Tensor)]
     numbers = sum(tensor.numel() for tensor in tensors)

@@ -16,6 +16,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import random
+import secrets
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
@@ -56,6 +57,7 @@ WORKER_MODULE = "kernelwright.verification.worker.tasks"
 ADDRESS_REUSE_SHARE = 0.3
 """Share of calls whose inputs are at the address of an earlier call's: this makes results cached by address wrong."""
 REREAD_DELAY_S = 0.25
+SEED_BITS = 53
 MIN_NULL_CALLS, LARGE_INPUT_BYTES = 5, 32 << 20
 """With inputs of at least this size a call takes milliseconds, so `MIN_NULL_CALLS` are enough."""
 
@@ -161,6 +163,7 @@ class CandidateClient:
         poison: bool = False,
         poll_hook: PollHook | None = None,
         trace: bool = False,
+        seed: int | None = None,
     ) -> CallResult:
         """Make one call with these inputs.
 
@@ -169,15 +172,24 @@ class CandidateClient:
             poison: make memory that was never written read as NaN; slows the call down.
             poll_hook: called while the call runs; slows the call down.
             trace: report the kernels that ran on the device; slows the call down.
+            seed: of the random number generators in the call; None draws one, for calls that are not checked.
         Raises:
             LimitError, TaskError: the candidate raised, or was stopped.
             TamperingError: its reply is not valid.
         """
-        series = self._run_series([inputs], read_outputs=read_outputs, poison=poison, poll_hook=poll_hook, trace=trace)
+        series = self._run_series(
+            [inputs], read_outputs=read_outputs, poison=poison, poll_hook=poll_hook, trace=trace, seed=seed
+        )
         return CallResult(series.observed[0] if series.observed else None, series.timed_call, series.kernels)
 
     def call_series(
-        self, inputs: Sequence[Args], *, read_outputs: bool, structure: str, chained: Sequence[bool] = ()
+        self,
+        inputs: Sequence[Args],
+        *,
+        read_outputs: bool,
+        structure: str,
+        seed: int | None = None,
+        chained: Sequence[bool] = (),
     ) -> SeriesResult:
         """Make consecutive calls in one timed call, each with its own inputs, after flushing `cache_flush_bytes` from
         the caches. The verifier polls rarely while they run, so that it does not disturb the time.
@@ -185,12 +197,13 @@ class CandidateClient:
         Args:
             inputs: where outputs are read, those of the chained leaves are changed to what the calls had.
             structure: of one result.
+            seed: of the random number generators before the first call; None draws one.
             chained: for each leaf of the arguments, whether the chain of calls may change its low bits; empty for
                 calls without a chain.
         Raises:
             LimitError, TaskError, TamperingError: as `call`.
         """
-        series = self._run_series(inputs, read_outputs=read_outputs, undisturbed=True, chained=chained)
+        series = self._run_series(inputs, read_outputs=read_outputs, undisturbed=True, seed=seed, chained=chained)
         for one in series.observed:
             one.structure = structure if one.structure == series_structure(structure, len(inputs)) else one.structure
         return series
@@ -205,6 +218,7 @@ class CandidateClient:
         undisturbed: bool = False,
         trace: bool = False,
         chained: Sequence[bool] = (),
+        seed: int | None = None,
     ) -> SeriesResult:
         """Run consecutive calls; no observed calls without `read_outputs`."""
         self._expected_sizes = self.output_sizes_bytes * len(inputs)
@@ -224,6 +238,7 @@ class CandidateClient:
             "kept": self.kept.plan_call(),
             "chain": chain and chain.request(blocks),
             "copies": self.copies_outputs,
+            "seed": secrets.randbits(SEED_BITS) if seed is None else seed,
         }
         self._state_rewritten = False
         with nullcontext() if poison else self.memory.lock_device():

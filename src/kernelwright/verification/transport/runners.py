@@ -54,8 +54,11 @@ class Runner(Protocol):
         """
         ...
 
-    def run(self, inputs: Args, state: State | None, output_sizes_bytes: list[int], *, twice: bool) -> ObservedCall:
-        """Make one observed call; `state` sets parameters and buffers for this and later calls.
+    def run(
+        self, inputs: Args, state: State | None, output_sizes_bytes: list[int], *, twice: bool, seed: int
+    ) -> ObservedCall:
+        """Make one observed call; `state` sets parameters and buffers for this and later calls, `seed` the random
+        number generators for this call and an equal second one.
 
         Raises:
             LimitError, TaskError, CandidateError: the candidate failed.
@@ -96,24 +99,34 @@ class RpcRunner:
         self._problem, self._target, self._device = absolute_target(problem), absolute_target(target), device
         self._limits, self._fork_server = limits, fork_server
         self._stack = contextlib.ExitStack()
+        self._child_stack = contextlib.ExitStack()
 
     def __enter__(self) -> Self:
         self._running_server = self._fork_server or self._stack.enter_context(ForkServer(PRELOAD_MODULES))
         return self
 
     def __exit__(self, *exc_info: Any) -> None:
-        self._stack.close()
+        with self._stack:  # a fork server outlives its child
+            self._child_stack.close()
+
+    def reload(self, inputs: Args, template: ObservedCall) -> None:
+        """Load the candidate in a new process; the one before ends."""
+        self._child_stack.close()
+        self.load(inputs, template)
 
     def load(self, inputs: Args, template: ObservedCall) -> None:
         self._open_child()
         self._apply_load_reply(self._child.build(f"{WORKER_MODULE}:load", {"candidate": self._target}))
 
-    def run(self, inputs: Args, state: State | None, output_sizes_bytes: list[int], *, twice: bool) -> ObservedCall:
+    def run(
+        self, inputs: Args, state: State | None, output_sizes_bytes: list[int], *, twice: bool, seed: int
+    ) -> ObservedCall:
         payload = {
             "inputs": pack(pytree.tree_leaves(inputs)),
             "state": {"names": list(state), **pack(list(state.values()))} if state else None,
             "sizes_bytes": output_sizes_bytes,
             "twice": twice,
+            "seed": seed,
         }
         reply = self._child.call(f"{WORKER_MODULE}:run", payload)
         return ObservedCall(
@@ -136,7 +149,7 @@ class RpcRunner:
         """Start the isolated child and load the problem in it."""
         isolation = make_isolation(self._problem, self._target, self._device)
         compile_folders = (Path(isolation.cache_dir), *(cache_dir(kind) for kind in COMPILE_CACHES))
-        self._child = self._stack.enter_context(self._running_server.fork_child(self._limits, isolation))
+        self._child = self._child_stack.enter_context(self._running_server.fork_child(self._limits, isolation))
         folders = (*compile_folders, Path(self._child.scratch_dir), Path(split_target(self._target)[0]).parent)
         self.own_folders = tuple(str(one.resolve()) for one in folders)
         self.protections = self._child.protections
@@ -176,7 +189,7 @@ class InspectedRunner(RpcRunner):
     null_calls: Sequence[TimedCall] = ()
 
     def load(self, inputs: Args, template: ObservedCall) -> None:
-        cleanup = self._stack.enter_context(contextlib.ExitStack())
+        cleanup = self._child_stack.enter_context(contextlib.ExitStack())
         control_block = self._open_child()["control_block"]
         memory = (RemoteMemory if self._device == "cpu" else RemoteDeviceMemory)(self._child)
         cleanup.callback(memory.close)
@@ -205,25 +218,27 @@ class InspectedRunner(RpcRunner):
             best = min(best, time_calls(), key=spread)
         return best
 
-    def run(self, inputs: Args, state: State | None, output_sizes_bytes: list[int], *, twice: bool) -> ObservedCall:
+    def run(
+        self, inputs: Args, state: State | None, output_sizes_bytes: list[int], *, twice: bool, seed: int
+    ) -> ObservedCall:
         if state:
             self.client.set_state(state)
-        observed = self._call_observed(inputs, output_sizes_bytes)
+        observed = self._call_observed(inputs, output_sizes_bytes, seed)
         if twice:
-            observed.repeat_call = lambda: self._call_observed(inputs, output_sizes_bytes)
+            observed.repeat_call = lambda: self._call_observed(inputs, output_sizes_bytes, seed)
         return observed
 
-    def _call_observed(self, inputs: Args, output_sizes_bytes: list[int]) -> ObservedCall:
+    def _call_observed(self, inputs: Args, output_sizes_bytes: list[int], seed: int) -> ObservedCall:
         """A call whose outputs are read; with gradients from now on where the program needs them, like the reference
         in `outcome.run_program`."""
         saved_sizes, self.client.output_sizes_bytes = self.client.output_sizes_bytes, output_sizes_bytes
         try:
-            result = self.client.call(inputs, read_outputs=True, poison=True)
+            result = self.client.call(inputs, read_outputs=True, poison=True, seed=seed)
         except TaskError as error:
             if self.client.requires_grad or "grad" not in error.message:
                 raise
             self.client.requires_grad = True
-            result = self.client.call(inputs, read_outputs=True, poison=True)
+            result = self.client.call(inputs, read_outputs=True, poison=True, seed=seed)
         finally:
             self.client.output_sizes_bytes = saved_sizes
         assert result.observed
@@ -261,7 +276,9 @@ class InProcessRunner:
     def load(self, inputs: Args, template: ObservedCall) -> None:
         self.state_kinds = named_state_kinds(self._program)
 
-    def run(self, inputs: Args, state: State | None, output_sizes_bytes: list[int], *, twice: bool) -> ObservedCall:
+    def run(
+        self, inputs: Args, state: State | None, output_sizes_bytes: list[int], *, twice: bool, seed: int
+    ) -> ObservedCall:
         leaves, spec = pytree.tree_flatten(inputs)
-        call = CallArguments(extract_storages(leaves), spec, leaves, self._device, output_sizes_bytes)
+        call = CallArguments(extract_storages(leaves), spec, leaves, self._device, output_sizes_bytes, seed)
         return observe(self._program, call, twice=twice)  # pyright: ignore[reportArgumentType]

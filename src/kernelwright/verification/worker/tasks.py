@@ -34,7 +34,7 @@ from kernelwright.sandbox.exceptions import (
     to_task_error,
 )
 from kernelwright.verification.attacks.redzone import REDZONE_BYTE, RedzoneAllocator, poison_allocator, poison_buffers
-from kernelwright.verification.execution import CALL_SEED, CallArguments, observe
+from kernelwright.verification.execution import CallArguments, observe
 from kernelwright.verification.transport.call_chain import ChainFunctions, make_blocks
 from kernelwright.verification.transport.control_block import CONTROL_BLOCK_BYTES, ControlBlock, Extent
 from kernelwright.verification.transport.device_memory import (
@@ -198,8 +198,9 @@ def call(payload: dict[str, Any]) -> dict[str, Any]:
         payload: `number` of the call; `calls` in it, one after the other, each with its own leaves; `blocks`, each
             [address, bytes]; `leaves`, views of them from `extract_storages`; `gradients` to record; `poison`: sizes
             in bytes of allocations to come that must read as NaN; `rewritten`: the verifier has written to parameters
-            and buffers; `trace` the kernels on the device; `chain` of the calls, None or as in `CallChain.request`;
-            `kept`, as in `KeptOutputs.plan_call`; `copies`: keep a copy of each result, made within the timed call.
+            and buffers; `trace` the kernels on the device; `seed` of the random number generators; `chain` of the
+            calls, None or as in `CallChain.request`; `kept`, as in `KeptOutputs.plan_call`; `copies`: keep a copy of
+            each result, made within the timed call.
     Returns:
         The description of the result.
     """
@@ -220,7 +221,11 @@ def call(payload: dict[str, Any]) -> dict[str, Any]:
     poisoned = payload["poison"] is not None
     poison_allocator(poisoned)
     worker.redzones = RedzoneAllocator(worker.device, REDZONE_BYTE)
-    with temporary_seed(CALL_SEED), torch.set_grad_enabled(payload["gradients"]), _redzoned_outputs(worker, poisoned):
+    with (
+        temporary_seed(payload["seed"]),
+        torch.set_grad_enabled(payload["gradients"]),
+        _redzoned_outputs(worker, poisoned),
+    ):
         poison_buffers(payload["poison"] or [], worker.device)
         with trace_device() if payload["trace"] else nullcontext([]) as kernels:
             if worker.device != "cpu":
@@ -390,7 +395,7 @@ def _storage_at(address: int, size: int, device: str) -> torch.UntypedStorage:
 @report_internal_errors
 def run(payload: dict[str, Any]) -> dict[str, Any]:
     """One observed call; `payload`: `inputs` (packed leaves), `state` (packed values with `names`, or None),
-    `sizes_bytes` of the outputs, `twice`."""
+    `sizes_bytes` of the outputs, `seed`, `twice`."""
     worker = current_worker()
     assert worker.program is not None
     poison_allocator(True)
@@ -399,7 +404,9 @@ def run(payload: dict[str, Any]) -> dict[str, Any]:
     inputs = payload["inputs"]
     if worker.device != "cpu":
         inputs = extract_storages(unpack(inputs, worker.device))  # copied to the device once, not for every call
-    arguments = CallArguments(inputs, worker.spec, worker.leaves, worker.device, payload["sizes_bytes"])
+    arguments = CallArguments(
+        inputs, worker.spec, worker.leaves, worker.device, payload["sizes_bytes"], payload["seed"]
+    )
     observed = observe(worker.program, arguments, twice=payload["twice"])
     return {
         "structure": observed.structure,
