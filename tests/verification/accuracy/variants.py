@@ -468,7 +468,7 @@ def _uneven_outputs() -> list[Operator]:
         ),
     ]
     return [
-        Operator(name, program, inputs, honest, small_row_cheats(program))
+        Operator(name, program, inputs, honest, small_row_cheats(program, rows=not name.startswith("sums")))
         for name, program, inputs, honest in row_scaled
     ]
 

@@ -4,6 +4,7 @@ and reject reduced precision."""
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 
 import torch
@@ -22,6 +23,7 @@ from kernelwright.verification.accuracy.error import (
     reduced_precision_bits,
     rescale_to_bits,
     significand_bits,
+    with_typical_groups,
 )
 from kernelwright.verification.accuracy.error_signature import classify_error
 from kernelwright.verification.accuracy.expected import Expected
@@ -135,12 +137,15 @@ def _find_worst_error(
         expected.get_cached(f"inputs {output_index}"), expected.get_cached(f"convolutions {output_index}")
     )
     worst = find_worst_error(error, terms, measured, rule)
-    if worst.ratio > 1 / NEAR_LIMIT_RATIO and not (rule.coarse or terms.is_narrow):
-        measured = measured._replace(convolution_error=_measure_convolution_error(expected, output_index))
-        worst = find_worst_error(error, terms, measured, rule)
-    if worst.ratio > 1 and not (rule.coarse or terms.is_narrow):
-        measured = measured._replace(input_error=measure_input_error(expected, output_index))
-        worst = find_worst_error(error, terms, measured, rule)
+    measure_more: tuple[tuple[str, Callable[[Expected, int], ErrorMetrics | None]], ...] = (
+        ("input_error", measure_input_error),
+        ("convolution_error", _measure_convolution_error),
+    )
+    for name, measure in measure_more:
+        # Near the limit more sets would be drawn, which takes longer than to measure the whole limit.
+        if worst.ratio > 1 / NEAR_LIMIT_RATIO and not (rule.coarse or terms.is_narrow):
+            measured = measured._replace(**{name: measure(expected, output_index)})
+            worst = find_worst_error(error, terms, measured, rule)
     return worst
 
 
@@ -224,7 +229,7 @@ def _compute_budget_terms(expected: Expected, output_index: int) -> BudgetTerms:
         scale=scale,
         special_mask=special_mask,
         is_narrow=ulp_bits <= reduced_bits,
-        reference_error=measure_error(scale, make_error_function(reference_values)),
+        reference_error=with_typical_groups(measure_error(scale, make_error_function(reference_values)), scale),
         rounding_error=rounding,
         shortcut_error=rescale_to_bits(rounding, ulp_bits, reduced_bits),
     )

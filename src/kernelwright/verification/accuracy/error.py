@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -29,6 +29,8 @@ METRICS = ("rms", "worst tile", "maximum", "median ulp", TAIL_METRIC)
 ROUNDING_SHARES = (12**-0.5, 12**-0.5, 0.5, 0.25, 0.4995)
 GROUP_METRICS = ("worst row", "worst element")
 GROUP_ROUNDING_SHARES = (12**-0.5, 0.5)
+# The largest of the errors in a group of even errors, over their rms.
+PEAK_OVER_RMS = 3.0
 # Below this count a median is not meaningful.
 MIN_COUNT_FOR_MEDIAN = 32
 # Elements above the tail quantile: one in a thousand, at least four; in less than 64 one in sixteen.
@@ -123,9 +125,13 @@ def measure_error(scale: GoldenScale, error_of: ErrorFunction) -> ErrorMetrics:
     return ErrorMetrics(tuple(min(value, MAX_ERROR_RATIO) for value in values), GroupErrors(errors), where)
 
 
-def golden_group_rms(scale: GoldenScale) -> Tensor:
-    """(groups,) the golden's rms in each group, relative to its maximum."""
-    return (scale.group_squares / group_counts(scale)).sqrt_()
+def with_typical_groups(error: ErrorMetrics, scale: GoldenScale) -> ErrorMetrics:
+    """The error with every group at least at the median group's relative error: by chance it may be smaller in one."""
+    golden_rms = (scale.group_squares / group_counts(scale)).sqrt_()
+    relative = torch.where(golden_rms > 0, error.groups.values[0] / golden_rms, 0.0)
+    typical = relative.median() * golden_rms
+    floor = torch.stack([typical, PEAK_OVER_RMS * typical])
+    return replace(error, groups=GroupErrors(torch.maximum(error.groups.values, floor)))
 
 
 def relative_errors(golden: Tensor, native: Tensor) -> tuple[float, float]:

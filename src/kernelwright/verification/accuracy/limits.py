@@ -34,7 +34,6 @@ from kernelwright.verification.accuracy.error import (
     METRICS,
     TAIL_METRIC,
     ErrorMetrics,
-    golden_group_rms,
     group_counts,
 )
 from kernelwright.verification.accuracy.golden_scale import GoldenScale
@@ -71,8 +70,6 @@ LARGER_LOSS_METRICS = (TAIL_METRIC, *GROUP_METRICS)
 # For coarse distributions: shares of the golden's rms and maximum, and a factor on the reference's own error.
 COARSE_METRICS, COARSE_LIMIT, COARSE_FACTOR = ("rms", "maximum"), 2.0**-9, 8.0
 SMALL_SAMPLE_FACTOR = 2.0
-# The largest of the errors in a group of even errors, over their rms.
-PEAK_OVER_RMS = 3.0
 # The worst of many groups, each of few elements, is further from the average than an output's metrics are.
 GROUP_FACTOR = 2.0
 # Factors on the modelled error of an FFT or Winograd convolution. Winograd's error is uneven: some rows of every tile
@@ -161,9 +158,6 @@ def compute_group_limits(terms: BudgetTerms, measured: MeasuredTerms, rule: Budg
         None if one is None else one.groups.values
         for one in (terms.reference_error, terms.rounding_error, terms.shortcut_error, *measured)
     ]
-    # By chance the reference may be more accurate in one group than it is on average.
-    even = terms.reference_error["rms"] * golden_group_rms(terms.scale)
-    columns[0] = torch.maximum(terms.reference_error.groups.values, torch.stack([even, PEAK_OVER_RMS * even]))
     widening = GROUP_FACTOR * (1 + SMALL_SAMPLE_FACTOR / group_counts(terms.scale).sqrt())
     return _limits(GROUP_METRICS, columns, widening, rule, is_narrow=terms.is_narrow)
 
