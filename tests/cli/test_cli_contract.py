@@ -59,7 +59,7 @@ def asked(kw, verb, *words):
     return answer
 
 
-@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device here")
+@pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a CUDA device")
 @pytest.mark.parametrize(
     "words",
     [
