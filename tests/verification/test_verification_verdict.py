@@ -552,7 +552,7 @@ def test_sets_are_counted_and_a_seed_repeats_a_run(verdict):
     first, second = (verdict(ADD, "def f(x, y): return (x.half() + y).float()", sets=5, seed=7) for _ in range(2))
     assert first.reason == second.reason
     assert (
-        verdict(ADD, "def f(x, y): return y + x", sets=None).input_sets == len(DISTRIBUTIONS) - 2
+        verdict(ADD, "def f(x, y): return y + x", sets=None).input_sets >= len(DISTRIBUTIONS) - 2
     )  # it does not scale with x alone
 
 

@@ -74,6 +74,16 @@ def write(pid: int, address: int, data: memoryview) -> None:
         transfer("process_vm_writev", pid, data, [(address, len(data))])
 
 
+def write_extents(pid: int, data: memoryview, extents: Sequence[tuple[int, int]]) -> None:
+    """Write consecutive parts of `data` to several (address, size) extents.
+
+    Raises:
+        OSError: an address is not mapped or may not be written; those before it are written.
+    """
+    if len(data):
+        transfer("process_vm_writev", pid, data, extents)
+
+
 def transfer(call: str, pid: int, buffer: memoryview, extents: Sequence[tuple[int, int]]) -> None:
     """Copy between `buffer`, which is contiguous and writable, and the extents of the process."""
     start = ctypes.addressof(ctypes.c_char.from_buffer(buffer))

@@ -89,22 +89,23 @@ class TimedVerification:
             for _ in range(rng.randrange(MAX_INTERLEAVED)):
                 if self.interleaved and not self.interleaved.is_complete:
                     self.interleaved.sample()
-            inputs = self.reference.make_inputs(at)
-            result = self.runner.client.call(inputs, read_outputs=True)
+            (inputs,), seed = self.reference.make_timed_inputs(at), self.reference.call_seed(at)
+            result = self.runner.client.call(inputs, read_outputs=True, seed=seed)
             self._timed_calls.append(result.timed_call)
             assert result.observed
-            check = at in chosen or prescreen_distance(result.observed, inputs, self.reference.run(inputs)) > 1
-            yield result.observed, self.reference.make_set(inputs) if check else None
+            check = at in chosen or prescreen_distance(result.observed, inputs, self.reference.run(inputs, seed)) > 1
+            yield result.observed, self.reference.make_timed_set(inputs, seed) if check else None
 
     def decide_near_limit(self, checker: OutputChecker) -> Reason | None:
         """Repeat calls that were near the limit of accuracy until they decide; the reason to reject, or None."""
 
         def draw(number: int) -> DrawResult:
-            # The problem's own inputs, as in timed calls.
-            inputs = self.reference.make_inputs(REDRAW_START_INDEX + number)
-            result = self.runner.client.call(inputs, read_outputs=True)
+            index = REDRAW_START_INDEX + number
+            (inputs,), seed = self.reference.make_timed_inputs(index), self.reference.call_seed(index)
+            result = self.runner.client.call(inputs, read_outputs=True, seed=seed)
             assert result.observed
-            return DrawResult(checker.check(result.observed, self.reference.make_set(inputs)), checker.limit_ratio)
+            input_set = self.reference.make_timed_set(inputs, seed)
+            return DrawResult(checker.check(result.observed, input_set), checker.limit_ratio)
 
         reasons = (checker.near_limits.decide(kind, draw) for kind in list(checker.near_limits.pending))
         return next(filter(None, reasons), None)

@@ -39,6 +39,8 @@ SERIES_EARLY_SHARE, SERIES_LATE_POLL_SHARE = 0.95, 0.003
 """The same for a series, which must not be disturbed."""
 LIVENESS_INTERVAL_S = 0.02
 LAUNCH_AHEAD_US = 200.0
+MAX_POLLED_EXTENTS = 256
+"""Extents of outputs that every poll reads; more of them are read once, at the end of the call."""
 TIME_SLICE_S = 1e-3
 """Less than the time slice of a process on the device."""
 
@@ -124,8 +126,7 @@ class ExternalTimer:
             claimed_us=status.claimed_ns / 1e3 if status else 0.0,
             input_write_us=self._write_times_s[-1] * 1e6 if self._write_times_s else 0.0,
         )
-        # Bounded by the external time: an overstated self-reported time must not delay polling.
-        self._expected_s = min(timed_call.claimed_us, timed_call.completed_us) / 1e6
+        self._expected_s = timed_call.completed_us / 1e6
         return timed_call, status
 
     def _start_on_host(
@@ -210,10 +211,10 @@ class ExternalTimer:
 
     def _read_status(self) -> CallStatus | None:
         """The status in the control block; None where it is not mapped any more."""
-        expected = max(1, self._num_outputs)
+        polled = min(max(1, self._num_outputs), MAX_POLLED_EXTENTS)
         try:
-            status = parse_status(process_memory.read(self.child.pid, self.control_block, status_bytes(expected)))
-            if status.num_extents > expected:
+            status = parse_status(process_memory.read(self.child.pid, self.control_block, status_bytes(polled)))
+            if status.num_extents > polled and status.done_call == self.call_number:
                 status = parse_status(
                     process_memory.read(self.child.pid, self.control_block, status_bytes(status.num_extents))
                 )
