@@ -17,6 +17,7 @@ from kernelwright.problems.problem import tensor_leaves
 from kernelwright.verification.accuracy import budget
 from kernelwright.verification.accuracy.expected import FP64, Expected
 from kernelwright.verification.accuracy.near_limit import DrawResult, InputKind, NearLimitTracker
+from kernelwright.verification.accuracy.special_values import allow_spread
 from kernelwright.verification.attacks.aliased_output import find_aliasing
 from kernelwright.verification.attacks.stale_output import OutputHistory
 from kernelwright.verification.execution import ObservedCall, results_bitwise_equal
@@ -250,7 +251,8 @@ class OutputChecker:
         names = expected.names[: len(expected.names) - len(expected.mutated_inputs) - len(expected.initial_state)]
         got = [as_tensor(leaves[name.removeprefix("output")]) for name in names]
         got += [observed.mutated_inputs.get(at, inputs[at].detach()) for at in expected.mutated_inputs]
-        return got + self._final_state(observed, expected)
+        got += self._final_state(observed, expected)
+        return got if input_set.special_effect is None else allow_spread(got, expected, input_set.special_effect)
 
     def _check_state_unchanged(self, observed: ObservedCall, expected: Expected) -> Reason | None:
         """Reject changes of parameters, and of buffers that the reference has too, which the reference does not

@@ -91,6 +91,15 @@ class TensorMemory(NamedTuple):
         return offsets
 
 
+class _Span(NamedTuple):
+    """Addresses of an output, or of an input, whose path is None."""
+
+    start: int
+    end: int
+    path: str | None = None
+    input_index: int = -1
+
+
 @dataclass(frozen=True)
 class OutputMemory:
     """What the memory of an output is shared with.
@@ -117,19 +126,18 @@ def describe_outputs(outputs: Mapping[str, TensorMemory], inputs: Iterable[tuple
     named = [(path, memory) for path, memory in outputs.items() if memory.num_elements]
     shared: dict[str, set[str]] = {path: set() for path, _ in named}
     within: dict[str, set[int]] = {path: set() for path, _ in named}
-    spans = [(memory.address, memory.end, path, -1) for path, memory in named]
-    spans += [(start, start + size, "", at) for at, (start, size) in enumerate(inputs) if size]
-    open_spans: list[tuple[int, int, str, int]] = []
-    for span in sorted(spans):
-        open_spans = [one for one in open_spans if one[1] > span[0]]
-        for other in open_spans:
-            path, other_path = span[2], other[2]
-            if path and other_path:
-                if outputs[path].shares_elements(outputs[other_path]):
-                    shared[path].add(other_path)
-                    shared[other_path].add(path)
-            elif path or other_path:
-                within[path or other_path].add(max(span[3], other[3]))
+    spans = [_Span(memory.address, memory.end, path) for path, memory in named]
+    spans += [_Span(start, start + size, input_index=at) for at, (start, size) in enumerate(inputs) if size]
+    open_spans: list[_Span] = []
+    for span in sorted(spans, key=lambda one: one.start):
+        open_spans = [one for one in open_spans if one.end > span.start]
+        for one, other in ((first, second) for each in open_spans for first, second in ((span, each), (each, span))):
+            if one.path is None:
+                continue
+            if other.path is None:
+                within[one.path].add(other.input_index)
+            elif outputs[one.path].shares_elements(outputs[other.path]):
+                shared[one.path].add(other.path)
         open_spans.append(span)
     return {
         path: OutputMemory(memory, frozenset(within[path]), frozenset(shared[path]), memory.overlaps_itself())
