@@ -114,7 +114,7 @@ def test_the_references_draws_are_judged_by_value():
         (channels, lambda x: own_dropout(x).view(8, 8, 6, 8), "elements share"),
         (dropout, exactly_half, "varies by"),
         (dropout, rows_not_dropped, "judged by law"),
-        (dropout, lambda x: torch.where(torch.rand_like(x) < 0.42, x * 2, 0.0), "mean or fraction"),
+        (dropout, lambda x: torch.where(torch.rand_like(x) < 0.42, x * 2, 0.0), "judged by law"),
         (dropout, lambda x: torch.where(torch.rand_like(x) < 0.5, x * 1.9, 0.0), "returns values"),
         (noise, lambda x: x + (torch.rand_like(x) - 0.5) * math.sqrt(12), "distribution"),
         (noise, lambda x: x + 0.9 * torch.randn(x.shape, dtype=torch.float64).float(), "judged by law"),
@@ -178,4 +178,4 @@ def test_every_call_has_a_secret_seed_that_follows_from_the_verdicts(file):
     drawn = [each.expected.reference[0] for each in sets]
     assert torch.equal(drawn[0], drawn[2])
     assert not torch.equal(drawn[0] == 0, drawn[4] == 0)
-    assert torch.equal(one.run_values(sets[0].inputs, seeds[0])[0], drawn[0])
+    assert torch.equal(one.run_values(sets[0].inputs, seed=seeds[0])[0], drawn[0])

@@ -120,6 +120,7 @@ class OutputChecker:
         reason = self._check_values(observed, input_set) or _check_inputs_unchanged(observed, input_set)
         reason = (
             reason
+            or find_aliasing(observed.memory, (input_set.template or self.template).memory)
             or self._check_state_unchanged(observed, input_set.expected)
             or self._check_determinism(observed, input_set)
         )
@@ -135,8 +136,6 @@ class OutputChecker:
             return Reason(code="late-work", detail="an output changed after the call had returned")
         if observed.faulty_memory:
             return Reason(code="aliased-output", detail=observed.faulty_memory)
-        if reason := find_aliasing(observed.memory, (input_set.template or self.template).memory):
-            return reason
         accuracy = self.accuracy
         reason = self._check_accuracy(observed.leaves, observed, input_set)
         by_law: LawResult | None = None
