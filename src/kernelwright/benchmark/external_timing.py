@@ -34,6 +34,7 @@ from kernelwright.verification.accuracy.chained_inputs import chained_leaves
 from kernelwright.verification.accuracy.comparison import format_policy
 from kernelwright.verification.accuracy.near_limit import MIN_DRAWS, DrawResult
 from kernelwright.verification.accuracy.prescreen import prescreen_distance
+from kernelwright.verification.attacks.idle_work import find_idle_work
 from kernelwright.verification.execution import ObservedCall
 from kernelwright.verification.output_checker import OutputChecker, to_reason
 from kernelwright.verification.reference import Reference
@@ -384,7 +385,12 @@ class ExternalBenchmark:
 
     def _reject_false_clock(self, variant: _Variant, timed_calls: list[TimedCall]) -> None:
         clocks = ClockComparison.from_calls(timed_calls, variant.runner.null_calls, disturbed=self._device == "cuda")
-        if not variant.baseline and clocks.underreports:
+        if variant.baseline:
+            return
+        output_bytes = sum(variant.runner.client.output_sizes_bytes) * self._num_calls
+        if reason := find_idle_work(timed_calls, variant.runner.null_calls, output_bytes):
+            raise CandidateRejectedError(variant.name, reason)
+        if clocks.underreports:
             detail = (
                 f"its own clock reports {clocks.observed_claim_us:.0f} us for calls that took "
                 f"at least {clocks.external_min_us:.0f} us"

@@ -190,6 +190,14 @@ def queued_us(pid: int) -> float:
         return 0.0
 
 
+def count_page_faults(pid: int) -> int:
+    """How many pages of memory a process's threads have touched for the first time so far; 0 if unknown."""
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[7])
+    except (OSError, ValueError, IndexError):
+        return 0
+
+
 def find_running_threads(pid: int) -> dict[int, tuple[int, int]]:
     """Instruction pointer and stack pointer of the threads that were running when the process was stopped.
 

@@ -14,6 +14,7 @@ from kernelwright.measure.clock_agreement import MIN_OBSERVED_CALLS, ClockCompar
 from kernelwright.sandbox.process_memory import pause
 from kernelwright.verification.accuracy.near_limit import DrawResult
 from kernelwright.verification.accuracy.prescreen import prescreen_distance
+from kernelwright.verification.attacks.idle_work import find_idle_work
 from kernelwright.verification.execution import ObservedCall
 from kernelwright.verification.output_checker import OutputChecker
 from kernelwright.verification.reference import REDRAW_START_INDEX, InputSet, Reference
@@ -120,7 +121,11 @@ class TimedVerification:
         return ClockComparison.from_calls(self._timed_calls, self.runner.null_calls, disturbed=self._device_is_shared)
 
     def find_false_time(self) -> Reason | None:
-        """The reason to reject a self-reported time that contradicts the external timer, or None."""
+        """The reason to reject a time that is not all of the work: work between the calls, or a self-reported time
+        that contradicts the external timer; else None."""
+        output_bytes = sum(self.runner.client.output_sizes_bytes)
+        if reason := find_idle_work(self._timed_calls, self.runner.null_calls, output_bytes):
+            return reason
         if len(self._false_times) < MIN_FALSE_TIMES:
             return None
         clocks = self._false_times[-1]

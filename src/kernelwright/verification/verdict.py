@@ -29,6 +29,7 @@ from kernelwright.verification.accuracy.degenerate import find_degeneracies
 from kernelwright.verification.accuracy.distributions import DISTRIBUTIONS
 from kernelwright.verification.accuracy.near_limit import MAX_DRAWS, InputKind
 from kernelwright.verification.attacks.code_attribution import MIN_OWN_SHARE, CodeAttribution
+from kernelwright.verification.attacks.judge_reference import find_judge_reference
 from kernelwright.verification.attacks.kernel_attribution import KernelAttribution
 from kernelwright.verification.execution import ObservedCall
 from kernelwright.verification.outcome import AS_TORCH_IS_SET, operand_precision
@@ -122,6 +123,8 @@ def verify(
             replayed,
         )
         reason = verification.run(sets, call_timeout_s)
+    if reason is None and isinstance(candidate, str):
+        reason = find_judge_reference(candidate)
     checker = verification.checker
     return Verdict(
         accepted=reason is None,

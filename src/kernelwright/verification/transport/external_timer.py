@@ -82,6 +82,7 @@ class ExternalTimer:
         self.call_number = self._num_outputs = 0
         self._unfinished_s = self._expected_s = self._usual_write_s = 0.0
         self._write_times_s: list[float] = []
+        self._faults_at_end = self._idle_faults = 0
 
     def next_call(self, num_outputs: int) -> int:
         """The number of the next call, which returns this many outputs."""
@@ -90,7 +91,9 @@ class ExternalTimer:
 
     def wait_until_ready(self) -> bool:
         """Wait until the worker is ready; False where it replies or exits first."""
-        return self._poll(READY) is not None
+        is_ready = self._poll(READY) is not None
+        self._idle_faults = process_memory.count_page_faults(self.child.pid) - self._faults_at_end
+        return is_ready
 
     def is_done(self) -> bool:
         """Whether the current call is over; for a poll hook."""
@@ -118,6 +121,7 @@ class ExternalTimer:
             if status and not status.raised:
                 self._take_snapshot(snapshot, status)
             end_s = wall_s()
+        self._faults_at_end = process_memory.count_page_faults(self.child.pid)
         timed_call = TimedCall(
             last_running_us=max(0.0, (self._unfinished_s - start_s) * 1e6),
             completed_us=(done_s - start_s) * 1e6,
@@ -125,6 +129,7 @@ class ExternalTimer:
             queued_us=process_memory.queued_us(self.child.pid) - queued_us,
             claimed_us=status.claimed_ns / 1e3 if status else 0.0,
             input_write_us=self._write_times_s[-1] * 1e6 if self._write_times_s else 0.0,
+            idle_faults=self._idle_faults,
         )
         self._expected_s = timed_call.completed_us / 1e6
         return timed_call, status
