@@ -39,7 +39,7 @@ def test_a_candidate_called_like_a_baseline_keeps_its_variant_and_is_verified_as
     found = bench(problem, eager, wrong, baselines=["eager"])
     assert {variant.name for variant in found.variants} == {"eager", "eager (1)"}
     assert [(c.variant, c.baseline) for c in found.comparisons] == [("eager (1)", "eager")]
-    assert found.verdicts[0].input_sets == len(DISTRIBUTIONS) - sum(kind.range_end != 0 for kind in DISTRIBUTIONS)
+    assert found.verdicts[0].input_sets >= len(DISTRIBUTIONS) - sum(kind.range_end != 0 for kind in DISTRIBUTIONS)
     assert all(variant.floor_us and variant.datasheet_bound_us is not None for variant in found.variants)
     assert found.comparisons[0].method.startswith("rounds in one process"), "live candidates share it"
 

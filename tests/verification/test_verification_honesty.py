@@ -162,4 +162,4 @@ class ModelNew(torch.nn.Module):
     wrong = right.replace("self.calls = self.calls + x.mean()", "calls = self.calls + x.mean()").replace(
         "x + self.calls", "x + calls"
     )
-    assert verdict(wrong, problem=LINEAR, sets=6).reason.code == "inaccurate"
+    assert verdict(wrong, problem=LINEAR, sets=6).reason.code in ("inaccurate", "not-finite")

@@ -30,12 +30,17 @@ from kernelwright.measure.conditions import allocation_policy
 from kernelwright.measure.statistics import median_interval
 from kernelwright.problems.problem import Args, Problem, tensor_leaves
 from kernelwright.sandbox import ForkServer, Limits
+from kernelwright.verification.accuracy.chained_inputs import chained_leaves
 from kernelwright.verification.accuracy.comparison import format_policy
 from kernelwright.verification.accuracy.near_limit import MIN_DRAWS, DrawResult
 from kernelwright.verification.accuracy.prescreen import prescreen_distance
+from kernelwright.verification.attacks.idle_work import find_idle_work
 from kernelwright.verification.execution import ObservedCall
 from kernelwright.verification.output_checker import OutputChecker, to_reason
 from kernelwright.verification.reference import Reference
+from kernelwright.verification.transport.call_chain import compiled_library
+from kernelwright.verification.transport.client import CandidateClient
+from kernelwright.verification.transport.control_block import MAX_EXTENTS
 from kernelwright.verification.transport.runners import PRELOAD_MODULES, InspectedRunner
 from kernelwright.verification.verdict import SEED_BITS, mark_timed_call
 
@@ -56,9 +61,10 @@ OUTPUT_CHECK_PROBABILITY = 0.5
 """Share of rounds whose outputs are read; chosen at random, so the candidate cannot predict them."""
 PAIR_BUDGET_S = 2.5
 """No new round starts after this time, once `MIN_ROUNDS` are done."""
-UNOBSERVED_TIME_SHARE = 0.8
-"""Minimum share of the external time for a series that was never seen running: the judge sleeps for the time of the
-previous series, which bounds how late it polls."""
+MAX_UNCERTAINTY = 0.1
+"""Share of the external time up to which the worker's own clock may correct it."""
+REUSE_CALLS = 3
+"""Calls that show whether a candidate writes all outputs to one buffer."""
 MIN_TIME_US = 0.001
 """Smallest time that is reported."""
 
@@ -130,6 +136,7 @@ class ExternalBenchmark:
         self.rejections: dict[str, Reason] = {}
         self._variants: list[_Variant] = []
         self._model = self._reference.probe()
+        self._chained = chained_leaves(self._reference.make_inputs(0)) if device == "cpu" else []
         self._max_calls, self._cold_inputs = self._series_limits()
         self._num_calls = self._calls_per_series(expected_call_us or self._time_reference())
         self._stack = contextlib.ExitStack()
@@ -165,7 +172,7 @@ class ExternalBenchmark:
                 self._run_round(thorough=False)
             if self._all_rejected:
                 return {}
-            shortest_us = min(variant.timed_calls[-1].claimed_us for variant in self._variants)
+            shortest_us = min(variant.timed_calls[-1].completed_us for variant in self._variants)
             calls = self._calls_per_series(shortest_us / self._num_calls)
             if calls < 2 * self._num_calls:
                 return self._time_rounds()
@@ -207,9 +214,9 @@ class ExternalBenchmark:
 
     def _recheck_variant(self, variant: _Variant) -> Iterator[str]:
         for _ in range(MIN_ROUNDS):
-            inputs = self._draw_inputs()
+            inputs, seed = self._draw_inputs()
             with _reject_on_error(variant):
-                self._run_series(variant, inputs, check_outputs=True, thorough=True)
+                self._run_series(variant, inputs, seed, check_outputs=True, thorough=True)
         self._reject_false_clock(variant, variant.timed_calls)
         calls = number_text(MIN_ROUNDS * self._num_calls, "call")
         yield f"{calls} with new values passed the quick check, {MIN_ROUNDS} of them the full check"
@@ -221,12 +228,12 @@ class ExternalBenchmark:
         if shapes:
             yield f"{number_text(shapes, 'other shape')} passed"
         if self._device == "cuda":
-            inputs = self._draw_inputs()[0]
+            (inputs, *_), seed = self._draw_inputs()
             with _reject_on_error(variant):
-                traced = variant.runner.client.call(inputs, read_outputs=True, trace=True)
+                traced = variant.runner.client.call(inputs, read_outputs=True, trace=True, seed=seed)
                 assert traced.observed
                 reason = variant.output_checker.check(
-                    traced.observed, self._reference.make_set(inputs)
+                    traced.observed, self._reference.make_timed_set(inputs, seed)
                 ) or self._resample_near_limit(variant)
             if reason:
                 raise CandidateRejectedError(variant.name, reason)
@@ -250,11 +257,11 @@ class ExternalBenchmark:
 
     def _run_round(self, *, thorough: bool) -> None:
         """Run one series of every variant in random order, all with the same values."""
-        inputs = self._draw_inputs()
+        inputs, seed = self._draw_inputs()
         for variant in self._rng.sample(self._variants, len(self._variants)):
             check_outputs = not variant.baseline and (thorough or self._rng.random() < OUTPUT_CHECK_PROBABILITY)
             with self._drop_if_rejected(variant), _reject_on_error(variant):
-                self._run_series(variant, inputs, check_outputs=check_outputs, thorough=thorough)
+                self._run_series(variant, inputs, seed, check_outputs=check_outputs, thorough=thorough)
 
     def _load_variant(self, variant: _Variant, opened: contextlib.ExitStack) -> None:
         variant.timed_calls = []
@@ -262,7 +269,8 @@ class ExternalBenchmark:
         variant.runner = runner = opened.enter_context(
             InspectedRunner(source, variant.target, self._device, self._limits, variant.fork_server)
         )
-        runner.input_series, runner.launch_ahead_us = self._draw_inputs(), TARGET_SERIES_US
+        runner.input_series, runner.chained = self._draw_inputs()[0], self._chained
+        runner.launch_ahead_us = TARGET_SERIES_US
         if variant.baseline:
             runner.load_task = "kernelwright.benchmark.baselines:load_baseline", {"which": variant.baseline}
         runner.load(runner.input_series[0], self._model)
@@ -271,22 +279,34 @@ class ExternalBenchmark:
         runner.client.requires_grad = self._problem.needs_grad(runner.input_series[0])
         state_names, deterministic = self._reference.state_names, self._problem.deterministic
         variant.output_checker = OutputChecker(runner, self._model, state_names, self._policy, deterministic)
+        if not variant.baseline:
+            self._find_reused_outputs(runner.client)
         runner.client.child.stop()
 
-    def _run_series(self, variant: _Variant, inputs: list[Args], *, check_outputs: bool, thorough: bool) -> None:
+    def _find_reused_outputs(self, client: CandidateClient) -> None:
+        """Copy every result in the timed calls of a candidate whose calls overwrite the output of the call before."""
+        for inputs in self._reference.make_input_series(0, REUSE_CALLS):
+            client.call(inputs, read_outputs=True, seed=self._reference.call_seed(0))
+        client.copies_outputs = client.kept.are_reused
+
+    def _run_series(
+        self, variant: _Variant, inputs: list[Args], seed: int, *, check_outputs: bool, thorough: bool
+    ) -> None:
         """Run one series of a variant and stop its process until the next round."""
         client = variant.runner.client
-        series = client.call_series(inputs, read_outputs=check_outputs, structure=self._model.structure)
+        series = client.call_series(
+            inputs, read_outputs=check_outputs, structure=self._model.structure, seed=seed, chained=self._chained
+        )
         variant.timed_calls.append(series.timed_call)
         if check_outputs and (
-            reason := self._find_rejection(variant.output_checker, series.observed, inputs, thorough)
+            reason := self._find_rejection(variant.output_checker, series.observed, inputs, seed, thorough)
             or self._resample_near_limit(variant)
         ):
             raise CandidateRejectedError(variant.name, mark_timed_call(reason))
         client.child.stop()
 
     def _find_rejection(
-        self, checker: OutputChecker, observed: list[ObservedCall], inputs: list[Args], thorough: bool
+        self, checker: OutputChecker, observed: list[ObservedCall], inputs: list[Args], seed: int, thorough: bool
     ) -> Reason | None:
         """The reason to reject a series, if any.
 
@@ -297,11 +317,13 @@ class ExternalBenchmark:
         random_call = self._rng.randrange(len(observed))
         with_side_effects = {i for i, call in enumerate(observed) if self._has_side_effects(call)}
         screened = set(range(len(observed))) - with_side_effects if thorough else {random_call} - with_side_effects
-        distances = [(prescreen_distance(observed[i], inputs[i], self._reference.run(inputs[i])), i) for i in screened]
+        distances = [
+            (prescreen_distance(observed[i], inputs[i], self._reference.run(inputs[i], seed)), i) for i in screened
+        ]
         outliers = [i for distance, i in sorted(distances, reverse=True)[:MAX_OUTLIERS_CHECKED] if distance > 1]
         extra = [random_call] if thorough else []
         for i in sorted({*with_side_effects, *outliers, *extra}):
-            input_set = self._reference.make_set(inputs[i])
+            input_set = self._reference.make_timed_set(inputs[i], seed)
             if reason := checker.check(observed[i], input_set):
                 return reason
             if i == random_call and checker.limit_ratio is not None:
@@ -320,18 +342,21 @@ class ExternalBenchmark:
         """
         checker = variant.output_checker
 
-        def calls() -> Iterator[tuple[ObservedCall, Args]]:
+        def calls() -> Iterator[tuple[ObservedCall, Args, int]]:
             while True:
-                inputs = self._draw_inputs()
-                series = variant.runner.client.call_series(inputs, read_outputs=True, structure=self._model.structure)
+                inputs, seed = self._draw_inputs()
+                series = variant.runner.client.call_series(
+                    inputs, read_outputs=True, structure=self._model.structure, seed=seed, chained=self._chained
+                )
                 for i in self._rng.sample(range(len(inputs)), min(len(inputs), MIN_DRAWS)):
-                    yield series.observed[i], inputs[i]
+                    yield series.observed[i], inputs[i], seed
 
         random_calls = calls()
 
         def draw(number: int) -> DrawResult:
-            observed, inputs = next(random_calls)
-            return DrawResult(checker.check(observed, self._reference.make_set(inputs)), checker.limit_ratio)
+            observed, inputs, seed = next(random_calls)
+            checked = checker.check(observed, self._reference.make_timed_set(inputs, seed))
+            return DrawResult(checked, checker.limit_ratio)
 
         reasons = (checker.near_limits.decide(kind, draw) for kind in list(checker.near_limits.pending))
         return next(filter(None, reasons), None)
@@ -360,30 +385,46 @@ class ExternalBenchmark:
 
     def _reject_false_clock(self, variant: _Variant, timed_calls: list[TimedCall]) -> None:
         clocks = ClockComparison.from_calls(timed_calls, variant.runner.null_calls, disturbed=self._device == "cuda")
-        if not variant.baseline and clocks.underreports:
+        if variant.baseline:
+            return
+        output_bytes = sum(variant.runner.client.output_sizes_bytes) * self._num_calls
+        if reason := find_idle_work(timed_calls, variant.runner.null_calls, output_bytes):
+            raise CandidateRejectedError(variant.name, reason)
+        if clocks.underreports:
             detail = (
                 f"its own clock reports {clocks.observed_claim_us:.0f} us for calls that took "
                 f"at least {clocks.external_min_us:.0f} us"
             )
             raise CandidateRejectedError(variant.name, Reason(code="false-time", detail=detail))
 
-    def _draw_inputs(self) -> list[Args]:
-        """New input values for every call of one series."""
+    def _draw_inputs(self) -> tuple[list[Args], int]:
+        """New input values for every call of one series, and the seed of the random number generators before the
+        first call."""
         self._series_index += 1
-        return self._reference.make_input_series(self._series_index, self._num_calls)
+        inputs = self._reference.make_timed_inputs(self._series_index, self._num_calls)
+        return inputs, self._reference.call_seed(self._series_index)
 
     def _series_limits(self) -> tuple[int, bool]:
-        """The maximum number of calls per series (1 if a call depends on earlier ones), and whether inputs are cold."""
+        """The maximum number of calls per series, and whether inputs are cold.
+
+        It is 1 if a call depends on the state that an earlier one leaves, or if nothing can make the inputs of a call
+        on the host depend on the outputs of the one before.
+        """
         inputs = self._reference.make_inputs(0)
-        expected = self._reference.make_set(inputs).expected
+        expected = self._reference.make_set(inputs, self._reference.call_seed(0)).expected
         self._mutated, self._state = set(expected.mutated_inputs), set(expected.initial_state)
         input_bytes = sum(one.nbytes for one in tensor_leaves(inputs))
         output_bytes = sum(one.nbytes for one in expected.reference)
-        stateful = expected.mutated_inputs or expected.initial_state or self._reference.uses_random_numbers(inputs)
+        stateful = expected.initial_state or expected.draws_random
+        if self._device == "cpu":
+            stateful = stateful or not (any(self._chained) and compiled_library())
+        else:
+            stateful = stateful or expected.mutated_inputs
         max_calls = min(
             MAX_CALLS_PER_SERIES,
             MAX_INPUT_BYTES // max(1, input_bytes),
             MAX_OUTPUT_BYTES[self._device] // max(1, output_bytes),
+            MAX_EXTENTS // max(1, len(self._model.tensors)),
         )
         return 1 if stateful else max(1, max_calls), input_bytes >= COLD_INPUT_BYTES or self._device == "cuda"
 
@@ -402,19 +443,22 @@ class ExternalBenchmark:
 
 
 def _trusted_time_us(timed_call: TimedCall, null_calls: Sequence[TimedCall]) -> float:
-    """The worker's claimed time, clamped to the interval that the external clock allows.
+    """The time by the external clock. The worker's own, which is finer, counts within the uncertainty of the external
+    one, and only where that is a small share of it.
 
-    For a series that was never seen running, the external clock knows only the end.
+    Of a series that was never seen running only the end is known: then the whole time until it was seen counts.
     """
     low, null_us, high = quantiles(map(_midpoint_us, null_calls), n=4)
-    external_us = max(MIN_TIME_US, _midpoint_us(timed_call) - null_us)
-    uncertainty_us = max(high - low, (timed_call.completed_us - timed_call.last_running_us) / 2)
+    external_us, uncertainty_us = _midpoint_us(timed_call) - null_us, high - low
+    if timed_call.last_running_us:
+        uncertainty_us = max(uncertainty_us, (timed_call.completed_us - timed_call.last_running_us) / 2)
+    else:
+        external_us = timed_call.completed_us - median(one.completed_us for one in null_calls)
+    external_us = max(MIN_TIME_US, external_us)
+    if uncertainty_us > MAX_UNCERTAINTY * external_us:
+        return external_us
     claimed_us = timed_call.claimed_us - median(one.claimed_us for one in null_calls)
-    min_us = max(external_us - uncertainty_us, external_us / 2)
-    if not timed_call.last_running_us:
-        null_completed_us = median(one.completed_us for one in null_calls)
-        min_us = UNOBSERVED_TIME_SHARE * (timed_call.completed_us - null_completed_us) - (high - low)
-    return min(max(claimed_us, min_us, MIN_TIME_US), max(external_us + uncertainty_us, min_us))
+    return min(max(claimed_us, external_us - uncertainty_us), external_us + uncertainty_us)
 
 
 def _midpoint_us(timed_call: TimedCall) -> float:

@@ -32,6 +32,9 @@ def verify(
     device: DeviceOption = "cpu",
     tolerance: ToleranceOption = None,
     policy: PolicyOption = "any",
+    fresh_outputs: Annotated[
+        bool, typer.Option("--fresh-outputs", help="Reject a candidate that overwrites its output in the next call.")
+    ] = False,
     call_timeout_s: TimeOption = 60.0,
     build_timeout_s: BuildTimeOption = 300.0,
     seed: SeedOption = None,
@@ -53,6 +56,7 @@ def verify(
             device=device,
             tolerance=parse_tolerance(tolerance),
             own_kernels=parse_policy(policy),
+            fresh_outputs=fresh_outputs,
             call_timeout_s=call_timeout_s,
             build_timeout_s=build_timeout_s,
             seed=seed,

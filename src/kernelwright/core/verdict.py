@@ -22,9 +22,12 @@ REJECTIONS = (
     "nondeterministic",
     "late-work",
     "stale-output",
+    "aliased-output",
+    "wrong-strides",
     "false-time",
     "forged-answer",
     "not-own-kernels",
+    "undetermined",
 )
 """Every value of `Reason.code`; `docs/verdicts.md` describes each."""
 

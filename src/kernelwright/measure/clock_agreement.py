@@ -33,6 +33,7 @@ class TimedCall:
         queued_us: the part of it that the process waited for a CPU.
         claimed_us: time reported by the worker.
         input_write_us: duration of writing the inputs to a device just before; longer if the device is time-sliced.
+        idle_faults: page faults of the process between the end of the call before and this one.
     """
 
     last_running_us: float
@@ -41,6 +42,7 @@ class TimedCall:
     queued_us: float = 0.0
     claimed_us: float = 0.0
     input_write_us: float = 0.0
+    idle_faults: int = 0
 
 
 @dataclass(frozen=True)

@@ -74,6 +74,16 @@ def write(pid: int, address: int, data: memoryview) -> None:
         transfer("process_vm_writev", pid, data, [(address, len(data))])
 
 
+def write_extents(pid: int, data: memoryview, extents: Sequence[tuple[int, int]]) -> None:
+    """Write consecutive parts of `data` to several (address, size) extents.
+
+    Raises:
+        OSError: an address is not mapped or may not be written; those before it are written.
+    """
+    if len(data):
+        transfer("process_vm_writev", pid, data, extents)
+
+
 def transfer(call: str, pid: int, buffer: memoryview, extents: Sequence[tuple[int, int]]) -> None:
     """Copy between `buffer`, which is contiguous and writable, and the extents of the process."""
     start = ctypes.addressof(ctypes.c_char.from_buffer(buffer))
@@ -178,6 +188,14 @@ def queued_us(pid: int) -> float:
         return int(Path(f"/proc/{pid}/schedstat").read_text().split()[1]) / 1e3
     except (OSError, ValueError, IndexError):
         return 0.0
+
+
+def count_page_faults(pid: int) -> int:
+    """How many pages of memory a process's threads have touched for the first time so far; 0 if unknown."""
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[7])
+    except (OSError, ValueError, IndexError):
+        return 0
 
 
 def find_running_threads(pid: int) -> dict[int, tuple[int, int]]:

@@ -31,6 +31,7 @@ def verify(
     fork_server: ForkServer | None = None,
     spec: str | None = None,
     own_kernels: bool = False,
+    fresh_outputs: bool = False,
     check_problem: bool = False,
 ) -> Verdict:
     """Accept a candidate, or reject it with one named reason.
@@ -49,11 +50,13 @@ def verify(
         memory_bytes: memory limit for the candidate's process; None for 80 % of the available memory.
         seed: seed of an earlier verdict, to reproduce its inputs, parameters and order, without a time limit on the
             sets; None for a secret one.
-        sets: exact number of input sets; None for one of each distribution, or at least four within about ten
-            seconds.
+        sets: exact number of input sets; None for one of each distribution, or as many as the reference computes in
+            about ten seconds, at least four.
         fork_server: a running fork server to use; None starts one.
         spec: name of a datasheet: a note gives the lower bound on that machine's time.
         own_kernels: reject a candidate whose work is done by library code instead of its own.
+        fresh_outputs: reject a candidate whose every call overwrites the output of the call before it. One that
+            overwrites an output later than that is always rejected.
         check_problem: also check whether the problem is degenerate; only done where all sets could be run.
     Raises:
         NotFoundError: a file, or a datasheet named `spec`, does not exist.
@@ -78,5 +81,6 @@ def verify(
         fork_server=fork_server,
         spec=spec,
         own_kernels=own_kernels,
+        fresh_outputs=fresh_outputs,
         check_problem=check_problem,
     )

@@ -18,6 +18,7 @@ from kernelwright.measure.clock import synchronize
 from kernelwright.problems.compiled import CompiledProgram
 from kernelwright.problems.problem import temporary_seed, tensor_leaves
 from kernelwright.sandbox.exceptions import TaskError, to_task_error
+from kernelwright.verification.attacks.aliased_output import OutputMemory, TensorMemory, describe_outputs
 from kernelwright.verification.attacks.redzone import REDZONE_BYTE, RedzoneAllocator, poison_buffers
 from kernelwright.verification.transport.state import (
     State,
@@ -36,9 +37,6 @@ from kernelwright.verification.transport.tensor_codec import (
     unpack,
 )
 
-CALL_SEED = 0
-"""Random operators draw the same numbers in reference and candidate: `outcome.run_program` uses the same seed."""
-
 
 @dataclass
 class ObservedCall:
@@ -56,6 +54,8 @@ class ObservedCall:
         sent_paths: leaves that were sent in a message instead of being read from memory.
         repeat_call: makes the second, equal call, where that is left to the caller.
         reread_leaves: returns the leaves as they are a while later, where that is possible.
+        memory: by path, what the memory of each output is shared with, where it is known.
+        faulty_memory: why the memory of an output is not that of a tensor of its own, or an empty string.
     """
 
     structure: str
@@ -69,6 +69,8 @@ class ObservedCall:
     sent_paths: tuple[str, ...] = ()
     repeat_call: Callable[[], ObservedCall] | None = None
     reread_leaves: Callable[[], dict[str, Any]] | None = None
+    memory: dict[str, OutputMemory] = field(default_factory=dict)
+    faulty_memory: str = ""
 
     @property
     def tensors(self) -> list[Tensor]:
@@ -83,6 +85,7 @@ class CallArguments:
         packed: the leaves of (args, kwargs), made into new tensors for each call; `spec` is their structure.
         local_values: this process's leaves, for those that were not transferred.
         output_sizes_bytes: expected output sizes, poisoned before each call.
+        seed: of the random number generators in every call, so that reference and candidate draw the same numbers.
     """
 
     packed: Packed
@@ -90,6 +93,7 @@ class CallArguments:
     local_values: list[Any]
     device: str
     output_sizes_bytes: list[int]
+    seed: int = 0
 
     def make_leaves(self, allocator: RedzoneAllocator | None = None) -> list[Any]:
         """New leaves; with `allocator`, those on the CPU are placed between redzones, one buffer per storage."""
@@ -135,7 +139,18 @@ def _observe_once(program: Callable[..., Any], arguments: CallArguments) -> Obse
     mutated, out_of_bounds = find_mutations(
         arguments.packed, input_leaves, lambda: tensor_leaves(arguments.make_leaves()), set(redzones.corrupted_blocks())
     )
-    return ObservedCall(describe_structure(result), leaf_copies, devices, mutated, out_of_bounds)
+    memory = _describe_memory(leaf_by_path, input_leaves)
+    return ObservedCall(describe_structure(result), leaf_copies, devices, mutated, out_of_bounds, memory=memory)
+
+
+def _describe_memory(leaves: dict[str, Any], inputs: list[Any]) -> dict[str, OutputMemory]:
+    outputs = {
+        path: TensorMemory.of(leaf)
+        for path, leaf in leaves.items()
+        if isinstance(leaf, Tensor) and leaf.layout == torch.strided and leaf.device.type in ("cpu", "cuda")
+    }
+    storages = (one.untyped_storage() for one in inputs if isinstance(one, Tensor) and one.layout == torch.strided)
+    return describe_outputs(outputs, [(storage.data_ptr(), storage.nbytes()) for storage in storages])
 
 
 def _run_in_redzones(
@@ -176,7 +191,7 @@ def _allocate_outputs_in(program: Callable[..., Any], allocator: RedzoneAllocato
 def _call_poisoned(program: Callable[..., Any], leaves: list[Any], arguments: CallArguments, gradients: bool) -> Any:
     args, kwargs = pytree.tree_unflatten(leaves, arguments.spec)
     poison_buffers(arguments.output_sizes_bytes, arguments.device)
-    with temporary_seed(CALL_SEED), torch.set_grad_enabled(gradients):
+    with temporary_seed(arguments.seed), torch.set_grad_enabled(gradients):
         result = program(*args, **kwargs)
         synchronize(arguments.device)
     return result

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
@@ -12,7 +14,7 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from kernelwright.core.errors import ProblemError
-from kernelwright.problems.problem import Args, clone_inputs, tensor_leaves
+from kernelwright.problems.problem import Args, clone_inputs, temporary_seed, tensor_leaves
 from kernelwright.verification.transport.state import bitwise_equal, named_state_kinds, preserve_state
 from kernelwright.verification.transport.tensor_codec import PLAIN_TYPES, to_strided
 
@@ -28,12 +30,14 @@ class ProgramResult(NamedTuple):
     Attributes:
         mutated_inputs: indices of the mutated inputs.
         changed_state: names of the changed parameters and buffers.
+        draws_random: the run used a random number generator; only where `run_program` was asked for it.
     """
 
     values: list[Tensor]
     names: list[str]
     mutated_inputs: tuple[int, ...]
     changed_state: tuple[str, ...]
+    draws_random: bool = False
 
 
 def run_program(
@@ -41,14 +45,26 @@ def run_program(
     module: torch.nn.Module | None,
     inputs: Args,
     precision_mode: AbstractContextManager[object] | None = None,
+    *,
+    seed: int = 0,
+    watch_generators: bool = False,
 ) -> ProgramResult:
-    """Run a program on copies of its inputs, optionally under a precision mode, and restore its state."""
-    # Reproducible where the program uses random numbers; the caller's RNG state is preserved.
+    """Run a program on copies of its inputs, optionally under a precision mode, and restore its state.
+
+    Args:
+        seed: of the random number generators, whose states are restored.
+        watch_generators: report whether the program used one.
+    """
     devices = [torch.cuda.current_device()] if torch.cuda.is_initialized() else []
     with preserve_state(module) as changed:
-        with torch.random.fork_rng(devices), precision_mode or nullcontext():
-            torch.manual_seed(0)
+        with (
+            torch.random.fork_rng(devices) if devices else nullcontext(),
+            temporary_seed(seed),
+            precision_mode or nullcontext(),
+        ):
+            before_run = _generator_states() if watch_generators else None
             result, (args, kwargs) = _call_without_grad(program, inputs)
+            draws_random = watch_generators and _generator_states() != before_run
             named = [
                 (path, leaf) for path, leaf in pytree.tree_flatten_with_path(result)[0] if _require_comparable(leaf)
             ]
@@ -61,7 +77,19 @@ def run_program(
     values += [as_tensor(after[i]) for i in mutated] + list(state.values())
     kinds = named_state_kinds(module)
     names += [f"input {i}" for i in mutated] + [f"{kinds[name]} {name}" for name in state]
-    return ProgramResult(values, names, mutated, tuple(state))
+    return ProgramResult(values, names, mutated, tuple(state), draws_random)
+
+
+def _generator_states() -> list[object]:
+    """The states of the generators that `temporary_seed` seeds, in a form that can be compared."""
+    numpy = sys.modules.get("numpy")
+    states: list[object] = [torch.get_rng_state().numpy().tobytes(), random.getstate()]
+    if torch.cuda.is_initialized():
+        states.append(torch.cuda.get_rng_state().numpy().tobytes())
+    if numpy:
+        _, keys, *rest = numpy.random.get_state()
+        states += [keys.tobytes(), rest]
+    return states
 
 
 @contextmanager

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -12,14 +12,18 @@ from torch import Tensor
 
 from kernelwright.core.errors import CandidateError, KernelwrightError, NotFoundError, TamperingError
 from kernelwright.core.verdict import REJECTIONS, Accuracy, Reason
+from kernelwright.measure.clock import wall_s
 from kernelwright.problems.problem import tensor_leaves
 from kernelwright.verification.accuracy import budget
 from kernelwright.verification.accuracy.expected import FP64, Expected
 from kernelwright.verification.accuracy.near_limit import DrawResult, InputKind, NearLimitTracker
+from kernelwright.verification.accuracy.special_values import allow_spread
+from kernelwright.verification.attacks.aliased_output import find_aliasing
 from kernelwright.verification.attacks.stale_output import OutputHistory
 from kernelwright.verification.execution import ObservedCall, results_bitwise_equal
 from kernelwright.verification.outcome import as_tensor
 from kernelwright.verification.reference import InputSet, Reference
+from kernelwright.verification.stochastic_outputs import BY_LAW_NOTE, BY_VALUE_NOTE, LawResult, StochasticOutputs
 from kernelwright.verification.transport.runners import Runner
 
 
@@ -37,6 +41,7 @@ class OutputChecker:
         near_limits: sets near the limit of accuracy: one that is over it by little does not reject, but is pending
             there.
         limit_ratio: the largest limit ratio of the last `check`; None without floating-point outputs.
+        candidate_s: seconds that the candidate's calls on input sets took, with the transfer of inputs and outputs.
     """
 
     runner: Runner
@@ -49,8 +54,15 @@ class OutputChecker:
     notes: list[str] = field(default_factory=list)
     near_limits: NearLimitTracker = field(default_factory=NearLimitTracker)
     limit_ratio: float | None = None
+    candidate_s: float = 0.0
     _is_near_limit: bool = False
     _history: OutputHistory = field(default_factory=OutputHistory)
+    _is_repeatable: bool = True
+    _is_second_call: bool = False
+
+    def __post_init__(self) -> None:
+        varies = self.template.second_leaves is not None
+        self._random_outputs = StochasticOutputs(self._call_again, self.policy, reference_varies=varies)
 
     def check_set(self, input_set: InputSet) -> Reason | None:
         """Run the candidate on a set; the reason to reject it, or None."""
@@ -61,10 +73,17 @@ class OutputChecker:
 
     def _run_and_check(self, input_set: InputSet) -> Reason | None:
         self.limit_ratio = None
+        start_s = wall_s()
         try:
-            return self.check(
-                self.runner.run(input_set.inputs, input_set.state, input_set.output_sizes_bytes, twice=True), input_set
+            observed = self.runner.run(
+                input_set.inputs,
+                input_set.state,
+                input_set.output_sizes_bytes,
+                twice=input_set.repeat_call,
+                seed=input_set.seed,
             )
+            self.candidate_s += wall_s() - start_s
+            return self.check(observed, input_set)
         except KernelwrightError as error:
             return to_reason(error)
 
@@ -101,6 +120,7 @@ class OutputChecker:
         reason = self._check_values(observed, input_set) or _check_inputs_unchanged(observed, input_set)
         reason = (
             reason
+            or find_aliasing(observed.memory, (input_set.template or self.template).memory)
             or self._check_state_unchanged(observed, input_set.expected)
             or self._check_determinism(observed, input_set)
         )
@@ -114,11 +134,67 @@ class OutputChecker:
             return reason
         if not observed.complete_on_return:
             return Reason(code="late-work", detail="an output changed after the call had returned")
+        if observed.faulty_memory:
+            return Reason(code="aliased-output", detail=observed.faulty_memory)
+        accuracy = self.accuracy
         reason = self._check_accuracy(observed.leaves, observed, input_set)
+        by_law: LawResult | None = None
         if reason and reason.code in ("inaccurate", "not-finite"):
-            reason = self._find_cause(observed, input_set) or self._defer_if_near_limit(reason, input_set)
+            if not self._is_near_limit:
+                got = self._collect_values(observed.leaves, observed, input_set)
+                by_law = self._random_outputs.judge(got, input_set, is_repeated=self._is_second_call)
+            if by_law:
+                reason = self._apply_law(by_law, accuracy)
+            if reason:
+                cause = self._find_cause(observed, input_set, may_be_stale=by_law is None)
+                reason = cause or self._defer_if_near_limit(reason, input_set)
+        elif reason is None and input_set.expected.draws_random:
+            reason = self._check_accepted_draw(observed, input_set)
         self.remember_outputs(observed)
         return reason
+
+    def _check_accepted_draw(self, observed: ObservedCall, input_set: InputSet) -> Reason | None:
+        """The reason to reject random outputs that are the reference's own draw. In a small output a draw of the
+        candidate's own may be equal by chance, and these calls count too."""
+        if not self._random_outputs.num_draws:
+            self._add_note(BY_VALUE_NOTE)
+            return None
+        got = self._collect_values(observed.leaves, observed, input_set)
+        by_law = self._random_outputs.judge(got, input_set, is_repeated=self._is_second_call)
+        return by_law and by_law.reason
+
+    def _apply_law(self, by_law: LawResult, accuracy: Accuracy | None) -> Reason | None:
+        """Replace the last result by value, for outputs that are not the reference's draw.
+
+        Args:
+            accuracy: the worst before this call.
+        """
+        self.accuracy, self.limit_ratio, self._is_near_limit = accuracy, None, by_law.is_near_limit
+        self._record(by_law.accuracy, is_rejected=by_law.reason is not None)
+        self.notes[:] = [note for note in self.notes if note != BY_VALUE_NOTE and not note.startswith(BY_LAW_NOTE)]
+        self._add_note(f"{BY_LAW_NOTE}, {self._random_outputs.num_draws} draws")
+        return by_law.reason
+
+    def _call_again(self, input_set: InputSet, seed: int) -> list[Tensor] | Reason:
+        """The candidate's values for the inputs of a set under another seed, or the reason to reject their
+        structure."""
+        observed = self.runner.run(input_set.inputs, None, input_set.output_sizes_bytes, twice=False, seed=seed)
+        if reason := _check_structure(observed, input_set.template or self.template):
+            return reason
+        return self._collect_values(observed.leaves, observed, input_set)
+
+    @property
+    def must_reload(self) -> bool:
+        """Whether the candidate was judged by law and draws from a source of its own: in a new process it must not
+        draw the same again."""
+        return self._random_outputs.num_draws > 0 and not self._is_repeatable
+
+    def check_reloaded(self) -> Reason | None:
+        """Check that the candidate, which was loaded again, does not draw the same random numbers again."""
+        try:
+            return self._random_outputs.check_reloaded()
+        except KernelwrightError as error:
+            return to_reason(error)
 
     def _defer_if_near_limit(self, reason: Reason, input_set: InputSet) -> Reason | None:
         """The reason, unless more sets have to decide."""
@@ -132,15 +208,18 @@ class OutputChecker:
         """Add a call's outputs to the history: a later call must not return them again."""
         self._history.append(observed.leaves)
 
-    def _find_cause(self, observed: ObservedCall, input_set: InputSet) -> Reason | None:
-        """Whether wrong values were written late, or are an earlier call's."""
+    def _find_cause(self, observed: ObservedCall, input_set: InputSet, *, may_be_stale: bool) -> Reason | None:
+        """Whether wrong values were written late, or are an earlier call's; random outputs of calls are often equal
+        in most elements."""
         if (
             observed.reread_leaves
             and self._check_accuracy(observed.reread_leaves(), observed, input_set, record=False) is None
         ):
             return Reason(code="late-work", detail="the output was correct only some time after the call had returned")
         names = [name.removeprefix("output") for name in input_set.expected.names]
-        if self._history.is_stale(observed.leaves, dict(zip(names, input_set.expected.reference, strict=True))):
+        if may_be_stale and self._history.is_stale(
+            observed.leaves, dict(zip(names, input_set.expected.reference, strict=True))
+        ):
             return Reason(code="stale-output", detail="the output is the result of an earlier call with other inputs")
         return None
 
@@ -148,22 +227,31 @@ class OutputChecker:
         self, leaves: dict[str, Any], observed: ObservedCall, input_set: InputSet, *, record: bool = True
     ) -> Reason | None:
         """Check values against the accuracy policy; `record` keeps the worst accuracy."""
+        got = self._collect_values(leaves, observed, input_set)
+        reason, accuracy = budget.check_accuracy(
+            got, input_set.expected, distribution=input_set.distribution, policy=self.policy
+        )
+        if record:
+            self._is_near_limit = budget.is_near_limit(accuracy)
+            self._record(accuracy, is_rejected=reason is not None)
+        return reason
+
+    def _record(self, accuracy: Accuracy | None, *, is_rejected: bool) -> None:
+        """Keep the worst accuracy and the largest limit ratio."""
+        if accuracy is None:
+            return
+        self.limit_ratio = max(accuracy.error_over_limit, self.limit_ratio or 0.0)
+        if is_rejected or self.accuracy is None or accuracy.error_over_limit > self.accuracy.error_over_limit:
+            self.accuracy = accuracy
+
+    def _collect_values(self, leaves: dict[str, Any], observed: ObservedCall, input_set: InputSet) -> list[Tensor]:
+        """The outputs, then the inputs and the state that the reference changes."""
         inputs, expected = tensor_leaves(input_set.inputs), input_set.expected
         names = expected.names[: len(expected.names) - len(expected.mutated_inputs) - len(expected.initial_state)]
         got = [as_tensor(leaves[name.removeprefix("output")]) for name in names]
         got += [observed.mutated_inputs.get(at, inputs[at].detach()) for at in expected.mutated_inputs]
         got += self._final_state(observed, expected)
-        reason, accuracy = budget.check_accuracy(got, expected, distribution=input_set.distribution, policy=self.policy)
-        if record:
-            self._is_near_limit = budget.is_near_limit(accuracy)
-            self.limit_ratio = max(accuracy.error_over_limit, self.limit_ratio or 0.0) if accuracy else self.limit_ratio
-        if (
-            record
-            and accuracy
-            and (reason or self.accuracy is None or accuracy.error_over_limit > self.accuracy.error_over_limit)
-        ):
-            self.accuracy = accuracy
-        return reason
+        return got if input_set.special_effect is None else allow_spread(got, expected, input_set.special_effect)
 
     def _check_state_unchanged(self, observed: ObservedCall, expected: Expected) -> Reason | None:
         """Reject changes of parameters, and of buffers that the reference has too, which the reference does not
@@ -203,13 +291,10 @@ class OutputChecker:
             detail = f"two calls with equal inputs ({input_set.distribution.name}) returned different bits"
             return Reason(code="nondeterministic", detail=detail)
         self._add_note("not deterministic: two calls with equal inputs returned different bits")
-        reason = (
-            self._check_values(second, input_set)
-            if second
-            else self._check_accuracy(observed.second_leaves, observed, input_set)
-        )
-        if reason and not second:
-            reason = self._defer_if_near_limit(reason, input_set)
+        self._is_repeatable = False
+        self._is_second_call = True
+        reason = self._check_values(second or replace(observed, leaves=observed.second_leaves), input_set)
+        self._is_second_call = False
         if reason:
             return Reason(code=reason.code, detail=f"in a second call with equal inputs: {reason.detail}")
         return None

@@ -24,22 +24,26 @@ from kernelwright.problems.state import replaced_values
 from kernelwright.sandbox import TaskError
 from kernelwright.sandbox.exceptions import to_task_error
 from kernelwright.verification.accuracy import expected
-from kernelwright.verification.accuracy.distributions import AS_GIVEN, DISTRIBUTIONS, HELD_OUT, Distribution
+from kernelwright.verification.accuracy.distributions import AS_GIVEN, HELD_OUT, MIXED, Distribution
 from kernelwright.verification.accuracy.expected import Expected
 from kernelwright.verification.accuracy.near_limit import InputKind
 from kernelwright.verification.accuracy.ranges import all_finite, as_real
+from kernelwright.verification.accuracy.row_groups import RowGroup
+from kernelwright.verification.accuracy.special_values import is_defined
+from kernelwright.verification.accuracy.stable_order import find_stable_outputs
 from kernelwright.verification.attacks.parameters import perturb, perturbable_state
-from kernelwright.verification.execution import CALL_SEED, CallArguments, ObservedCall, observe
+from kernelwright.verification.execution import CallArguments, ObservedCall, observe
+from kernelwright.verification.mixed_inputs import MixedInputs
 from kernelwright.verification.outcome import ProgramResult, disable_tf32, run_program
+from kernelwright.verification.probed_inputs import ProbedInputs, find_targets
+from kernelwright.verification.set_plan import PlannedSet, Variant, plan_sets, shorten
+from kernelwright.verification.transport.control_block import MAX_EXTENTS
 from kernelwright.verification.transport.state import State, named_state
 from kernelwright.verification.transport.tensor_codec import PLAIN_TYPES, describe_structure, extract_storages
 
-PERTURB_EVERY = 3
 HOMOGENEITY_TOLERANCE = 1e-3
-NUM_KINDS = math.lcm(len(DISTRIBUTIONS), PERTURB_EVERY)
-"""Number of sets after which distributions and parameter changes repeat."""
-REDRAW_START_INDEX = 50_000 * NUM_KINDS
-"""Index of the first redrawn set of a kind."""
+REDRAW_START_INDEX = 2_000_000
+"""Redrawn sets of a kind have indices from here on."""
 NO_KIND_INDEX = -1
 """Index of sets that are not drawn from a distribution."""
 FIX_REFERENCE = "fix the reference or its inputs"
@@ -52,7 +56,13 @@ class InputSet:
     Attributes:
         state: parameters and buffers, if they differ from the previous set's.
         template: what the reference returns, where its structure may differ from that for the problem's own inputs.
-        index: index among the sets of its distribution and parameters, for `Reference.redraw_set`.
+        index: index in the plan, for `Reference.redraw_set`.
+        repeat_call: call the candidate a second time with the same inputs, and compare the bits.
+        special_effect: for inputs with NaN or infinities, masks of the outputs that depend on these; they may spread to
+            others, but not be lost.
+        groups: rows with different distributions; without any, all rows have `distribution`.
+        seed: of the random number generators in a call with these inputs; secret until the call.
+        law_seed: seeds of more calls are derived from it; the candidate never receives it.
     """
 
     distribution: Distribution
@@ -62,6 +72,11 @@ class InputSet:
     parameters_perturbed: bool
     template: ObservedCall | None = None
     index: int = 0
+    repeat_call: bool = True
+    special_effect: list[torch.Tensor] | None = None
+    groups: tuple[RowGroup, ...] = ()
+    seed: int = 0
+    law_seed: int = 0
 
     @property
     def kind(self) -> InputKind:
@@ -90,6 +105,9 @@ class Reference:
         self._perturb_parameters = perturb_parameters and _can_perturb(self._module)
         self.state_names = frozenset(self._module.state_dict() if self._module else ())
         self._was_perturbed = False
+        self._probed, self._mixed = ProbedInputs(self, self._module), MixedInputs(self)
+        self._template: ObservedCall | None = None
+        self._stable_outputs: frozenset[str] = frozenset()
 
     def probe(self) -> ObservedCall:
         """What the reference returns for the problem's own inputs: structure, devices, and whether it is
@@ -98,13 +116,33 @@ class Reference:
         Raises:
             ProblemError: it raises, computes nothing, or returns NaN for finite inputs.
         """
-        return self._observe(self.make_inputs(0), twice=True)
+        inputs = self.make_inputs(0)
+        self._template = self._observe(inputs, twice=True)
+        self._stable_outputs = find_stable_outputs(lambda: self.run(inputs), self._template.leaves)
+        return self._template
+
+    @functools.cached_property
+    def plan(self) -> list[PlannedSet]:
+        """All input sets in the order in which they are run; from the problem and the seed alone."""
+        leaves = (self._template or self.probe()).leaves
+        targets = find_targets(self.make_inputs(0), leaves, self._module, changes_state=self._perturb_parameters)
+        return plan_sets(self.make_rng("plan"), targets, perturb=self._perturb_parameters)
+
+    def planned_sets(self, limit: int | None = None) -> list[PlannedSet]:
+        """The plan, its most important sets, or, beyond its length, more sets of the same kinds; `draw_set` takes their
+        `index`."""
+        if limit is None or limit <= len(self.plan):
+            return self.plan if limit is None else shorten(self.plan, limit)
+        repeated = (replace(self.plan[at % len(self.plan)], index=at) for at in range(len(self.plan), limit))
+        return [*self.plan, *repeated]
 
     def _observe(self, inputs: Args, *, twice: bool) -> ObservedCall:
         leaves, spec = pytree.tree_flatten(inputs)
         try:
             observed = observe(
-                self._program, CallArguments(extract_storages(leaves), spec, leaves, self._device, []), twice=twice
+                self._program,
+                CallArguments(extract_storages(leaves), spec, leaves, self._device, [], self.call_seed(0)),
+                twice=twice,
             )
         except TaskError as error:
             raise ProblemError(
@@ -115,38 +153,101 @@ class Reference:
         changes = observed.mutated_inputs or self.state_names.intersection(observed.changed_state)
         if not changes and not any(isinstance(leaf, (torch.Tensor, int, float)) for leaf in observed.leaves.values()):
             raise ProblemError(f"the reference returns {observed.structure} and changes no input: nothing to verify")
+        if len(observed.tensors) > MAX_EXTENTS:
+            raise ProblemError(f"the reference returns {len(observed.tensors):,} tensors; {MAX_EXTENTS:,} can be read")
         if all(_is_finite(leaf) for leaf in leaves):
             self._reject_nan([*observed.leaves.values(), *observed.mutated_inputs.values()])
         return observed
 
     def draw_set(self, index: int) -> InputSet | None:
-        """The set of this index; None where the reference cannot take this distribution, which is not an error.
+        """The set of this index; None where the reference cannot take these values, which is not an error.
 
         Raises:
             ProblemError: the reference raises on the problem's own inputs.
         """
-        distribution = DISTRIBUTIONS[index % len(DISTRIBUTIONS)]
-        inputs = distribution.draw(self.make_inputs(index), self._derive_seed("values", index))
-        perturbed = self._perturb_parameters and index % PERTURB_EVERY == PERTURB_EVERY - 1
-        parameters = functools.partial(self._perturbed_parameters, index) if perturbed else contextlib.nullcontext
-        try:
-            values = expected.compute_expected(self._program, self._module, inputs, parameters)
-        except (Exception, SystemExit) as error:
-            problem_error = _as_problem_error(error)
-            if distribution.sampler is not None and isinstance(problem_error, ProblemError):
-                return None
-            raise problem_error from error
+        planned = self.plan[index % len(self.plan)]
+        if planned.variant is Variant.DISTRIBUTION:
+            return self._draw_distribution(planned, index)
+        return self._draw_probed(planned, index)
+
+    def _draw_distribution(self, planned: PlannedSet, index: int) -> InputSet | None:
+        distribution = planned.distribution
+        own_inputs = self.make_inputs(index)
+        inputs = distribution.draw(own_inputs, self.derive_seed("values", index))
+        inputs, groups = self._mixed.mix_rows(distribution, inputs, own_inputs, index - planned.index)
+        parameters: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext
+        values: Expected | None = None
+        for signs in (True, False) if planned.signs else (False,):
+            if planned.perturbed:
+                parameters = functools.partial(self._perturbed_parameters, index, signs=signs)
+            try:
+                values = self._compute_expected(inputs, self.call_seed(index), parameters)
+            except (Exception, SystemExit) as error:
+                problem_error = _as_problem_error(error)
+                if distribution.sampler is not None and isinstance(problem_error, ProblemError):
+                    return None
+                raise problem_error from error
+            if all(map(_is_finite, values.reference)):
+                break
+        assert values is not None
         if distribution.sampler is not None and _has_no_number(values):
             return None
         if (distribution.coarse or distribution.range_end) and not all(map(_is_finite, values.reference)):
             return None
-        if distribution.range_end and not self._is_homogeneous(parameters, index, values):
+        if distribution.range_end and not self._is_homogeneous(distribution, parameters, index, values):
             return None
-        send_state = self._perturb_parameters and (perturbed or self._was_perturbed)
-        self._was_perturbed = perturbed
-        with parameters():
+        drawn = self._finish_set(planned, index, inputs, values, parameters if planned.perturbed else None)
+        return replace(drawn, groups=groups)
+
+    def _draw_probed(self, planned: PlannedSet, index: int) -> InputSet | None:
+        """A set whose values the reference was run on before."""
+        own = next(one.index for one in self.plan if one.distribution is AS_GIVEN)
+        drawn = self._probed.draw(planned, index, base=index - planned.index + own)
+        if drawn is None:
+            return None
+        parameters = self._probed.parameters(drawn.state)
+        try:
+            values = self._compute_expected(drawn.inputs, self.call_seed(index), parameters)
+        except (Exception, SystemExit) as error:
+            if isinstance(_as_problem_error(error), ProblemError):
+                return None
+            raise
+        if planned.variant in (Variant.NAN, Variant.INFINITY) and not is_defined(values):
+            return None
+        input_set = self._finish_set(planned, index, drawn.inputs, values, parameters if drawn.state else None)
+        return replace(input_set, special_effect=drawn.depends)
+
+    def _finish_set(
+        self,
+        planned: PlannedSet,
+        index: int,
+        inputs: Args,
+        values: Expected,
+        parameters: Callable[[], AbstractContextManager[None]] | None,
+    ) -> InputSet:
+        """The set, with the state to be sent: other parameters, or the problem's own ones after others."""
+        send_state = self._perturb_parameters and (parameters is not None or self._was_perturbed)
+        self._was_perturbed = parameters is not None
+        with parameters() if parameters else contextlib.nullcontext():
             state = self._state() if send_state else None
-        return InputSet(distribution, inputs, values, state, perturbed, index=index % NUM_KINDS)
+        return replace(
+            self._make_set(inputs, values, self.call_seed(index)),
+            distribution=planned.distribution,
+            state=state,
+            parameters_perturbed=self._was_perturbed,
+            index=planned.index,
+            repeat_call=planned.repeat_call,
+        )
+
+    def _compute_expected(
+        self,
+        inputs: Args,
+        seed: int,
+        parameters: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext,
+    ) -> Expected:
+        values = expected.compute_expected(self._program, self._module, inputs, parameters, seed=seed)
+        values.stable_outputs = frozenset("output" + path for path in self._stable_outputs)
+        return values
 
     def redraw_set(self, kind: InputKind, number: int) -> InputSet | None:
         """Another set of a kind, for each number from 1 on; None where `draw_set` returns None."""
@@ -154,40 +255,71 @@ class Reference:
             state = self.reset_state()
             drawn = next(itertools.islice(self.held_out_sets(number), kind.set_index, None), None)
             return drawn and replace(drawn, state=state)
-        return self.draw_set(REDRAW_START_INDEX + NUM_KINDS * number + kind.set_index)
+        start = REDRAW_START_INDEX // len(self.plan) + number
+        return self.draw_set(start * len(self.plan) + kind.set_index)
+
+    def redraw_argument(self, inputs: Args, leaf_index: int, number: int) -> Args | None:
+        """These inputs with other values for one leaf that selects, counts, masks or is constant; None where it does
+        not, or the reference takes no others."""
+        tensors = [leaf for leaf in pytree.tree_leaves(inputs) if isinstance(leaf, torch.Tensor)]
+        generator = torch.Generator(tensors[0].device).manual_seed(self.derive_seed("argument", number))
+        return self._probed.redraw_argument(inputs, leaf_index, generator)
 
     def _is_homogeneous(
-        self, parameters: Callable[[], AbstractContextManager[None]], index: int, scaled: Expected
+        self,
+        distribution: Distribution,
+        parameters: Callable[[], AbstractContextManager[None]],
+        index: int,
+        scaled: Expected,
     ) -> bool:
         """Whether the program's outputs scale with its inputs, which were scaled towards an end of the range."""
-        plain = replace(DISTRIBUTIONS[index % len(DISTRIBUTIONS)], range_end=0)
-        inputs = plain.draw(self.make_inputs(index), self._derive_seed("values", index))
-        unscaled = expected.compute_expected(self._program, self._module, inputs, parameters)
+        plain = replace(distribution, range_end=0)
+        inputs = plain.draw(self.make_inputs(index), self.derive_seed("values", index))
+        seed = self.call_seed(index)
+        unscaled = expected.compute_expected(self._program, self._module, inputs, parameters, seed=seed)
         return is_homogeneous(unscaled, scaled)
 
-    def make_set(self, inputs: Args) -> InputSet:
-        """The set of these inputs, with the problem's own parameters."""
-        values = expected.compute_expected(self._program, self._module, inputs)
-        return InputSet(AS_GIVEN, inputs, values, None, False, index=NO_KIND_INDEX)
+    def make_set(self, inputs: Args, seed: int) -> InputSet:
+        """The set of these inputs, with the problem's own parameters and the seed of the call."""
+        return self._make_set(inputs, self._compute_expected(inputs, seed), seed)
+
+    def _make_set(self, inputs: Args, values: Expected, seed: int) -> InputSet:
+        law_seed = self.derive_seed("law", seed)
+        return InputSet(AS_GIVEN, inputs, values, None, False, index=NO_KIND_INDEX, seed=seed, law_seed=law_seed)
+
+    def make_timed_set(self, inputs: Args, seed: int) -> InputSet:
+        """The set of inputs of a timed call with this seed."""
+        return replace(self.make_set(inputs, seed), distribution=MIXED if self._mixed.block_domains else AS_GIVEN)
+
+    def make_timed_inputs(self, index: int, num_calls: int = 1) -> list[Args]:
+        """Inputs of consecutive timed calls: the problem's own, with some rows of other distributions where the
+        reference takes these. They are not those of any set.
+
+        Raises:
+            ProblemError: the generator raises.
+        """
+        series = self.make_input_series(index, num_calls, purpose="timed inputs")
+        return [self._mixed.mix_blocks(one, self.derive_seed("blocks", index) + at) for at, one in enumerate(series)]
 
     def held_out_sets(self, number: int = 0) -> Iterator[InputSet]:
-        """Sets of the other shapes that the problem declares, with other values for every number. They use the
-        problem's own parameters, so the previous set must too.
+        """Sets of the other shapes that the problem declares, with other values for every number and the problem's
+        own parameters.
 
         Raises:
             ProblemError: the reference or the generator raises, or the arguments differ from those of the problem's
                 own inputs.
         """
-        assert not self._was_perturbed
         try:
-            with temporary_seed(self._derive_seed("held out", number)):
+            with temporary_seed(self.derive_seed("held out", number)):
                 declared = held_out_inputs(self._problem)
             own_inputs = self.make_inputs(0) if declared else ([], {})
             for index, inputs in enumerate(declared):
                 _require_same_arguments(inputs, own_inputs)
                 inputs = to_device(inputs, self._device)
                 template = self._observe(inputs, twice=False)
-                yield replace(self.make_set(inputs), distribution=HELD_OUT, template=template, index=index)
+                drawn = self.make_set(inputs, self.derive_seed(f"held-out call {number}", index))
+                state = self.reset_state()
+                yield replace(drawn, distribution=HELD_OUT, template=template, index=index, state=state)
         except (Exception, SystemExit) as error:
             raise _as_problem_error(error) from error
 
@@ -201,36 +333,42 @@ class Reference:
     def _state(self) -> State:
         return {name: value for name, value in named_state(self._module).items() if name in self.state_names}
 
-    def run_values(self, inputs: Args) -> list[torch.Tensor] | None:
-        """All values that the program returns or changes for these inputs, in native precision; None where it
-        raises."""
-        result = self.run(inputs)
+    def run_values(
+        self,
+        inputs: Args,
+        parameters: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext,
+        seed: int = 0,
+    ) -> list[torch.Tensor] | None:
+        """All values that the program returns or changes for these inputs under a call's seed, in native precision;
+        None where it raises.
+
+        Args:
+            parameters: within it the module has the parameters to run with.
+        """
+        with parameters():
+            result = self.run(inputs, seed)
         return result and result.values
 
-    def run(self, inputs: Args) -> ProgramResult | None:
+    def run(self, inputs: Args, seed: int = 0) -> ProgramResult | None:
         """As `run_values`, with names."""
         try:
             with disable_tf32():
-                return run_program(self._program, self._module, inputs)
+                return run_program(self._program, self._module, inputs, seed=seed)
         except (Exception, SystemExit):  # inputs of different sets may not fit together
             return None
 
-    def uses_random_numbers(self, inputs: Args) -> bool:
-        """Whether the program uses torch's RNG, so that its result depends on earlier calls."""
-        args, kwargs = inputs
-        with temporary_seed(CALL_SEED), torch.no_grad():
-            before = _random_state(self._device)
-            self._program(*args, **kwargs)
-            return not torch.equal(before, _random_state(self._device))
+    def call_seed(self, index: int) -> int:
+        """The secret seed of the random number generators in the call with the inputs of this index."""
+        return self.derive_seed("call", index)
 
-    def _derive_seed(self, purpose: str, index: int) -> int:
+    def derive_seed(self, purpose: str, index: int) -> int:
         """A seed that reveals no other seed: a torch generator's seed can be found by search from the values it
         generated."""
         return int(digest(str(self._seed), purpose, str(index))[:15], 16)
 
     def make_rng(self, purpose: str) -> random.Random:
         """An RNG that depends on the secret seed, as the values do."""
-        return random.Random(self._derive_seed(purpose, 0))
+        return random.Random(self.derive_seed(purpose, 0))
 
     def make_inputs(self, index: int) -> Args:
         """The problem's own inputs of this index.
@@ -240,19 +378,19 @@ class Reference:
         """
         return self.make_input_series(index, 1)[0]
 
-    def make_input_series(self, index: int, num_calls: int) -> list[Args]:
+    def make_input_series(self, index: int, num_calls: int, purpose: str = "inputs") -> list[Args]:
         """As `make_inputs`, for a series of calls from one seed: seeding takes longer than generating."""
         try:
-            with temporary_seed(self._derive_seed("inputs", index)):
+            with temporary_seed(self.derive_seed(purpose, index)):
                 return [to_device(self._draw_inputs(), self._device) for _ in range(num_calls)]
         except (Exception, SystemExit) as error:
             raise _as_problem_error(error) from error
 
     @contextlib.contextmanager
-    def _perturbed_parameters(self, index: int) -> Iterator[None]:
+    def _perturbed_parameters(self, index: int, *, signs: bool) -> Iterator[None]:
         assert self._module is not None
         with replaced_values(self._module, torch.clone):
-            perturb(self._module, self._derive_seed("parameters", index))
+            perturb(self._module, self.derive_seed("parameters", index), signs=signs)
             yield
 
     def _reject_nan(self, values: list[Any]) -> None:
@@ -277,10 +415,6 @@ def _require_same_arguments(inputs: Args, own_inputs: Args) -> None:
         raise ProblemError(
             message, next="return the same arguments from get_held_out_inputs() as from get_inputs(), with other shapes"
         )
-
-
-def _random_state(device: str) -> torch.Tensor:
-    return torch.get_rng_state() if device == "cpu" else torch.cuda.get_rng_state()
 
 
 def _reject_lazy(module: torch.nn.Module | None) -> None:

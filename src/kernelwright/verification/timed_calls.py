@@ -14,6 +14,7 @@ from kernelwright.measure.clock_agreement import MIN_OBSERVED_CALLS, ClockCompar
 from kernelwright.sandbox.process_memory import pause
 from kernelwright.verification.accuracy.near_limit import DrawResult
 from kernelwright.verification.accuracy.prescreen import prescreen_distance
+from kernelwright.verification.attacks.idle_work import find_idle_work
 from kernelwright.verification.execution import ObservedCall
 from kernelwright.verification.output_checker import OutputChecker
 from kernelwright.verification.reference import REDRAW_START_INDEX, InputSet, Reference
@@ -89,22 +90,23 @@ class TimedVerification:
             for _ in range(rng.randrange(MAX_INTERLEAVED)):
                 if self.interleaved and not self.interleaved.is_complete:
                     self.interleaved.sample()
-            inputs = self.reference.make_inputs(at)
-            result = self.runner.client.call(inputs, read_outputs=True)
+            (inputs,), seed = self.reference.make_timed_inputs(at), self.reference.call_seed(at)
+            result = self.runner.client.call(inputs, read_outputs=True, seed=seed)
             self._timed_calls.append(result.timed_call)
             assert result.observed
-            check = at in chosen or prescreen_distance(result.observed, inputs, self.reference.run(inputs)) > 1
-            yield result.observed, self.reference.make_set(inputs) if check else None
+            check = at in chosen or prescreen_distance(result.observed, inputs, self.reference.run(inputs, seed)) > 1
+            yield result.observed, self.reference.make_timed_set(inputs, seed) if check else None
 
     def decide_near_limit(self, checker: OutputChecker) -> Reason | None:
         """Repeat calls that were near the limit of accuracy until they decide; the reason to reject, or None."""
 
         def draw(number: int) -> DrawResult:
-            # The problem's own inputs, as in timed calls.
-            inputs = self.reference.make_inputs(REDRAW_START_INDEX + number)
-            result = self.runner.client.call(inputs, read_outputs=True)
+            index = REDRAW_START_INDEX + number
+            (inputs,), seed = self.reference.make_timed_inputs(index), self.reference.call_seed(index)
+            result = self.runner.client.call(inputs, read_outputs=True, seed=seed)
             assert result.observed
-            return DrawResult(checker.check(result.observed, self.reference.make_set(inputs)), checker.limit_ratio)
+            input_set = self.reference.make_timed_set(inputs, seed)
+            return DrawResult(checker.check(result.observed, input_set), checker.limit_ratio)
 
         reasons = (checker.near_limits.decide(kind, draw) for kind in list(checker.near_limits.pending))
         return next(filter(None, reasons), None)
@@ -119,7 +121,11 @@ class TimedVerification:
         return ClockComparison.from_calls(self._timed_calls, self.runner.null_calls, disturbed=self._device_is_shared)
 
     def find_false_time(self) -> Reason | None:
-        """The reason to reject a self-reported time that contradicts the external timer, or None."""
+        """The reason to reject a time that is not all of the work: work between the calls, or a self-reported time
+        that contradicts the external timer; else None."""
+        output_bytes = sum(self.runner.client.output_sizes_bytes)
+        if reason := find_idle_work(self._timed_calls, self.runner.null_calls, output_bytes):
+            return reason
         if len(self._false_times) < MIN_FALSE_TIMES:
             return None
         clocks = self._false_times[-1]

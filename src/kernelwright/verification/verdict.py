@@ -29,20 +29,32 @@ from kernelwright.verification.accuracy.degenerate import find_degeneracies
 from kernelwright.verification.accuracy.distributions import DISTRIBUTIONS
 from kernelwright.verification.accuracy.near_limit import MAX_DRAWS, InputKind
 from kernelwright.verification.attacks.code_attribution import MIN_OWN_SHARE, CodeAttribution
+from kernelwright.verification.attacks.judge_reference import find_judge_reference
 from kernelwright.verification.attacks.kernel_attribution import KernelAttribution
+from kernelwright.verification.execution import ObservedCall
 from kernelwright.verification.outcome import AS_TORCH_IS_SET, operand_precision
 from kernelwright.verification.output_checker import OutputChecker, to_reason
 from kernelwright.verification.reference import Reference
+from kernelwright.verification.set_plan import PlannedSet
 from kernelwright.verification.timed_calls import TimedVerification
-from kernelwright.verification.transport.runners import InProcessRunner, InspectedRunner, Runner, make_sandboxed_runner
+from kernelwright.verification.transport.runners import (
+    InProcessRunner,
+    InspectedRunner,
+    RpcRunner,
+    Runner,
+    make_sandboxed_runner,
+)
 from kernelwright.work import count_work
 
 DEFAULT_SETS = len(DISTRIBUTIONS)
 MIN_SETS = 4
+TIMED_START_INDEX = 10_000
+"""Index of the first input set that is drawn for a timed call."""
 ATTRIBUTION_START_INDEX = 100_000
 """Index of the first input set that is drawn for code attribution."""
 SEED_BITS = 53
 """Seeds up to this size survive JSON readers that parse numbers as FP64."""
+REUSED_NOTE = "an output is valid until the next call, which overwrites it; --fresh-outputs rejects that"
 REPLAYED_NOTE = "replayed: the seed was public, so the candidate may be fitted to these inputs"
 PRECISION_NOTES = {
     "torch": "convolutions and recurrences of the reference may use TF32, as torch is set to",
@@ -51,8 +63,11 @@ PRECISION_NOTES = {
 }
 EXTRA_SETS_START = 1000
 """Numbers of redrawn sets for distributions that need several sets; those for sets near the limit start at 1."""
-SETS_TIMEOUT_S = 10.0
-"""No further set starts after this time, once there are `MIN_SETS`."""
+REFERENCE_SETS_S = 10.0
+"""As many sets are planned as the reference computes in this time, at least `MIN_SETS`. The plan is made before the
+candidate is loaded: a slow candidate does not avoid a set."""
+CANDIDATE_LIMIT = 4.0
+"""Times the limit of one call: what all calls of a candidate on the planned sets may take together."""
 
 
 def verify(
@@ -69,6 +84,7 @@ def verify(
     fork_server: ForkServer | None = None,
     spec: str | None = None,
     own_kernels: bool = False,
+    fresh_outputs: bool = False,
     check_problem: bool = False,
     check_timed_calls: bool = True,
 ) -> Verdict:
@@ -94,9 +110,21 @@ def verify(
     runner = _make_runner(problem, candidate, device, limits, fork_server)
     replayed, seed = seed is not None, secrets.randbits(SEED_BITS) if seed is None else seed
     with runner:
-        options = own_kernels, check_problem, check_timed_calls, replayed
-        verification = Verification(problem, runner, device, policy, seed, *options)
-        reason = verification.run(sets, call_timeout_s, start)
+        verification = Verification(
+            problem,
+            runner,
+            device,
+            policy,
+            seed,
+            own_kernels,
+            fresh_outputs,
+            check_problem,
+            check_timed_calls,
+            replayed,
+        )
+        reason = verification.run(sets, call_timeout_s)
+    if reason is None and isinstance(candidate, str):
+        reason = find_judge_reference(candidate)
     checker = verification.checker
     return Verdict(
         accepted=reason is None,
@@ -118,7 +146,6 @@ def verify(
             *runner.notes,
             *_precision_notes(device),
             *verification.notes,
-            *(checker.notes if checker else ()),
             *(_predict_for_machine(problem, target) if target else ()),
         ),
         time_s=wall_s() - start,
@@ -161,6 +188,7 @@ class Verification:
     policy: str
     seed: int
     own_kernels: bool = False
+    fresh_outputs: bool = False
     check_problem: bool = False
     check_timed_calls: bool = True
     replayed: bool = False
@@ -174,7 +202,7 @@ class Verification:
     degenerate: tuple[str, ...] = ()
     notes: list[str] = field(default_factory=list)
 
-    def run(self, sets: int | None, call_timeout_s: float, start_s: float) -> Reason | None:
+    def run(self, sets: int | None, call_timeout_s: float) -> Reason | None:
         """The reason to reject the candidate, or None.
 
         Raises:
@@ -194,22 +222,27 @@ class Verification:
         self.checker.near_limits.deterministic = self.replayed
         if self.replayed:
             self.notes.append(REPLAYED_NOTE)
+        planned_sets = self._plan_sets(reference, sets)
         try:
             progress.report_stage("loading the candidate")
             self.runner.load(reference.make_inputs(0), template)
         except KernelwrightError as error:
             return to_reason(error)
-        for index in range(sets or DEFAULT_SETS):
-            in_time = sets is not None or self.replayed or self.sets < MIN_SETS
-            if not in_time and wall_s() - start_s > SETS_TIMEOUT_S:
-                break
-            self.sets_tried = index + 1
-            reason = self._check_set(index, reference, self.checker, reference_s)
+        limit_s = CANDIDATE_LIMIT * call_timeout_s
+        for number, planned in enumerate(planned_sets, 1):
+            if self.checker.candidate_s > limit_s:
+                ran = f"{number - 1} of {len(planned_sets)} input sets ran"
+                detail = f"{ran} in {self.checker.candidate_s:.0f} s of the candidate; a longer --time allows more"
+                return Reason(code="undetermined", detail=detail)
+            self.sets_tried = number
+            reason = self._check_set(planned.index, reference, self.checker, reference_s)
             if reason := reason or self._decide_near_limit(reference, self.checker, reference_s):
                 return reason
         if reason := self._decide_near_limit(
             reference, self.checker, reference_s, *self.checker.near_limits.undecided_kinds()
         ):
+            return reason
+        if reason := self._check_kept_outputs():
             return reason
         if self.check_problem and self.sets_tried >= DEFAULT_SETS:  # else the problem is too slow for more runs
             self.degenerate = find_degeneracies(reference)
@@ -217,11 +250,47 @@ class Verification:
             progress.report_stage("timing the candidate", reference_s)
             attribution = self._make_attribution(self.runner, reference)
             timed = TimedVerification(
-                self.runner, reference, sets or DEFAULT_SETS, self.sets_tried < DEFAULT_SETS, attribution
+                self.runner, reference, TIMED_START_INDEX, self.sets_tried < DEFAULT_SETS, attribution
             )
-            return self._run_timed_calls(timed, self.checker) or self._check_own_kernels(attribution)
+            reason = self._run_timed_calls(timed, self.checker) or self._check_kept_outputs()
+            reason = reason or self._check_own_kernels(attribution)
+            return reason or self._check_reloaded(reference, template, self.checker)
         if self.own_kernels:
             self.notes.append("attribution unknown: not available here")
+        return self._check_reloaded(reference, template, self.checker)
+
+    def _check_reloaded(self, reference: Reference, template: ObservedCall, checker: OutputChecker) -> Reason | None:
+        """Load a random candidate that does not follow the seed again: it must not draw the same random numbers."""
+        if not checker.must_reload or not isinstance(self.runner, RpcRunner):
+            return None
+        progress.report_stage("loading the candidate again")
+        try:
+            self.runner.reload(reference.make_inputs(0), template)
+        except KernelwrightError as error:
+            return to_reason(error)
+        return checker.check_reloaded()
+
+    def _plan_sets(self, reference: Reference, sets: int | None) -> list[PlannedSet]:
+        """The sets that are run: as many as the user wants, else by the time of the reference alone."""
+        if sets is not None or self.replayed:
+            return reference.planned_sets(sets)
+        progress.report_stage("planning the input sets")
+        start_s = wall_s()
+        reference.make_set(reference.make_inputs(0), reference.call_seed(0))
+        affordable = int(REFERENCE_SETS_S / max(wall_s() - start_s, 1e-6))
+        return reference.planned_sets(max(MIN_SETS, affordable) if affordable < len(reference.plan) else None)
+
+    def _check_kept_outputs(self) -> Reason | None:
+        """The reason to reject a candidate that overwrote an output which the caller had kept."""
+        if not isinstance(self.runner, InspectedRunner):
+            return None
+        kept = self.runner.client.kept
+        if (call := kept.find_overwritten()) is not None:
+            return Reason(code="aliased-output", detail=f"a later call overwrote the output of call {call}")
+        if kept.are_reused and self.fresh_outputs:
+            return Reason(code="aliased-output", detail="every call overwrites the output of the call before it")
+        if kept.are_reused and REUSED_NOTE not in self.notes:
+            self.notes.append(REUSED_NOTE)
         return None
 
     def _make_attribution(

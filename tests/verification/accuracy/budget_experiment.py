@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 
 sys.path.insert(0, str(Path(__file__).parent))
-from variants import OPERATORS, Operator, Variant
+from variants import LOCAL_OPERATORS, OPERATORS, Operator, Variant
 
 from kernelwright.problems.problem import Args, clone_inputs
 from kernelwright.verification.accuracy.budget import check_accuracy, measure_input_error
@@ -122,8 +122,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--small", action="store_true")
     parser.add_argument("--seeds", default="1,2,3")
+    parser.add_argument("--local", action="store_true", help="the operators of LOCAL_OPERATORS instead")
     options = parser.parse_args()
-    results = experiment(0.125 if options.small else 1.0, tuple(map(int, options.seeds.split(","))))
+    operators = LOCAL_OPERATORS if options.local else OPERATORS
+    results = experiment(0.125 if options.small else 1.0, tuple(map(int, options.seeds.split(","))), operators)
     print(table(results), "", summary(results), "", *misses(results), sep="\n")
 
 

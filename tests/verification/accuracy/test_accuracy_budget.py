@@ -20,6 +20,7 @@ from kernelwright.verification.accuracy.error import (
     significand_bits,
 )
 from kernelwright.verification.accuracy.expected import Expected, compute_expected
+from kernelwright.verification.accuracy.golden_scale import GoldenScale
 
 GIVEN, REDRAWN = DISTRIBUTIONS[0], DISTRIBUTIONS[1]
 
@@ -274,10 +275,11 @@ def test_bits() -> None:
 def test_a_wrong_tile_among_many_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     """Chunks and tiles cover every element, wherever it is."""
     monkeypatch.setattr("kernelwright.verification.accuracy.ranges.CHUNK_ELEMENTS", {"cpu": 1024})
-    monkeypatch.setattr("kernelwright.verification.accuracy.error.MAX_QUANTILE_SAMPLES", 100)
+    monkeypatch.setattr("kernelwright.verification.accuracy.golden_scale.MAX_QUANTILE_SAMPLES", 100)
     golden = torch.randn(5000, dtype=torch.float64)
     for position in (0, 1023, 1024, 4999):
         error = torch.zeros(5000, dtype=torch.float64)
         error[position] = 1.0
-        seen = measure_error(golden, 24, 1e-30, lambda part, values, error=error: error[part].clone())
+        scale = GoldenScale.of(golden, 24, 1e-30)
+        seen = measure_error(scale, lambda part, values, error=error: error[part].clone())
         assert seen.worst_index == position and seen["maximum"] > 0.1 and seen["worst tile"] > 0.02

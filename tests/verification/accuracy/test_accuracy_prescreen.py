@@ -51,6 +51,16 @@ def test_shortcuts_are_far(candidate):
     assert apart(torch.matmul, candidate, [noise(64, 512), noise(512, 64)]) > 1
 
 
+@pytest.mark.parametrize("row", [0, 31])
+def test_a_row_is_measured_by_its_own_scale(row):
+    x = noise(32, 64) * torch.exp2(-torch.arange(32.0))[:, None]
+    assert apart(lambda x: x * 3, lambda x: (x.double() * 3).float(), [x]) <= 1
+    assert apart(lambda x: x * 3, lambda x: (x * 3).index_fill(0, torch.tensor([row]), 0), [x]) > 1
+    assert (
+        apart(lambda x: x * 3, lambda x: (x * 3).index_copy(0, torch.tensor([row]), 3.01 * x[row : row + 1]), [x]) > 1
+    )
+
+
 def test_numbers_and_integers_are_near_only_where_they_are_the_same():
     def both(x):
         return x.argmax(-1), len(x), x.sum()

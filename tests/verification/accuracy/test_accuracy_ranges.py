@@ -1,7 +1,8 @@
 import pytest
 import torch
 
-from kernelwright.verification.accuracy.error import compute_ulp, relative_errors
+from kernelwright.verification.accuracy.error import relative_errors
+from kernelwright.verification.accuracy.golden_scale import compute_ulp
 from kernelwright.verification.accuracy.ranges import all_finite, all_same_sign, max_abs
 from kernelwright.verification.transport.state import bitwise_equal, byte_tensors_equal
 

@@ -16,6 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 sys.path.insert(0, str(Path(__file__).parent))
+import convolutions
 from emulated import (
     BAD_PRODUCTS,
     BAD_SUMS,
@@ -26,6 +27,7 @@ from emulated import (
     ROOT_HALF,
     SOFTMAXES,
     SUMS,
+    Sum,
     Variant,
     attention,
     attention_with,
@@ -72,6 +74,7 @@ from emulated import (
     to_bits,
     two_pass,
 )
+from local_errors import single_cheats, small_row_cheats, uneven, wrong_share_cheats
 
 
 @dataclass
@@ -416,6 +419,126 @@ def _products() -> list[Operator]:
     ]
 
 
+def _fast_convolutions() -> list[Operator]:
+    return [
+        Operator(
+            "convolution by FFT, Winograd",
+            convolution,
+            lambda z: [r(2, 32, size(16, z, 8), 16), r(32, 32, 3, 3) / 17],
+            convolutions.honest(1),
+            convolutions.inaccurate(1),
+        ),
+        Operator(
+            "convolution of 34 by 34",
+            F.conv2d,
+            lambda z: [r(2, 16, 34, 34), r(24, 16, 3, 3) / 12],
+            convolutions.honest(0),
+            convolutions.inaccurate(0),
+        ),
+        Operator(
+            "long convolution",
+            F.conv1d,
+            lambda z: [r(4, 1, size(8192, z)), r(4, 1, size(1025, z)) / 32],
+            convolutions.honest(0, winograd=False),
+            convolutions.inaccurate(0, winograd=False),
+        ),
+    ]
+
+
+def _uneven_outputs() -> list[Operator]:
+    """Rows of very different scale."""
+    row_scaled: list[tuple[str, Variant, Callable[[float], list], dict[str, Variant]]] = [
+        (
+            "rows times 2^0 to 2^-24",
+            chain_uneven,
+            lambda z: [uneven(64, size(500, z)), r(size(500, z))],
+            {"two steps": lambda x, w: x + x * w},
+        ),
+        (
+            "matmul of uneven rows",
+            torch.matmul,
+            lambda z: [uneven(64, 256), r(256, size(300, z))],
+            {n: PRODUCTS[n] for n in ("FMA, one k after another", "K in blocks of 32", "3xTF32", "split K")},
+        ),
+        (
+            "sums of uneven rows",
+            lambda x: x.sum(-1, keepdim=True),
+            lambda z: [uneven(300, 1000, octaves=12)],
+            {n: _kept(SUMS[n]) for n in ("sequential", "16 lanes", "pairwise")},
+        ),
+    ]
+    return [
+        Operator(name, program, inputs, honest, small_row_cheats(program, rows=not name.startswith("sums")))
+        for name, program, inputs, honest in row_scaled
+    ]
+
+
+def chain_uneven(x: Tensor, w: Tensor) -> Tensor:
+    return x * (1 + w)
+
+
+def _kept(total: Sum) -> Variant:
+    return lambda x: total(x)[..., None]
+
+
+def _small_outputs() -> list[Operator]:
+    """Outputs of 16 to 3,999 elements, of which some are wrong."""
+    pointwise = lambda x, y: (x * y).tanh() + x  # noqa: E731
+    found = [
+        Operator(
+            f"tanh(x*y)+x of {count}",
+            pointwise,
+            lambda z, count=count: [r(count), r(count)],
+            {"FMA": lambda x, y: (torch.tanh(x * y).double() + x.double()).float()},
+            wrong_share_cheats(pointwise),
+        )
+        for count in (16, 64, 300, 2000, 3999)
+    ]
+    row_sum = lambda x: x.sum(-1)  # noqa: E731
+    found += [
+        Operator(
+            f"{rows} row sums",
+            row_sum,
+            lambda z, rows=rows: [r(rows, 700)],
+            dict(SUMS),
+            wrong_share_cheats(row_sum) | BAD_SUMS,
+        )
+        for rows in (16, 64, 300, 2000)
+    ]
+    found += [
+        Operator(
+            f"matmul to {rows} by {columns}",
+            torch.matmul,
+            lambda z, rows=rows, columns=columns: [r(rows, 400), r(400, columns)],
+            dict(PRODUCTS),
+            wrong_share_cheats(torch.matmul) | BAD_PRODUCTS,
+        )
+        for rows, columns in ((4, 4), (8, 8), (15, 20), (40, 50))
+    ]
+    softmax = lambda x: x.softmax(-1)  # noqa: E731
+    found += [
+        Operator(
+            f"softmax of {rows} by {columns}",
+            softmax,
+            lambda z, rows=rows, columns=columns: [r(rows, columns)],
+            {n: f for n, f in SOFTMAXES.items() if n != "32 lanes"},
+            wrong_share_cheats(softmax),
+        )
+        for rows, columns in ((2, 8), (4, 16), (20, 15), (16, 125))
+    ]
+    return found
+
+
+def _large_outputs() -> list[Operator]:
+    softmax = lambda x: x.softmax(-1)  # noqa: E731
+    return [
+        Operator("softmax of 300,000", softmax, lambda z: [r(300, 1000)], {}, single_cheats(softmax)),
+        Operator(
+            "matmul to 300 by 400", torch.matmul, lambda z: [r(300, 64), r(64, 400)], {}, single_cheats(torch.matmul)
+        ),
+    ]
+
+
 def _narrow() -> list[Operator]:
     def bf16(make: Callable[[float], list]) -> Callable[[float], list]:
         return lambda z: [t.bfloat16() for t in make(z)]
@@ -484,3 +607,5 @@ def _narrow() -> list[Operator]:
 
 
 OPERATORS: list[Operator] = _pointwise() + _rows() + _sums() + _products() + _narrow()
+LOCAL_OPERATORS: list[Operator] = _fast_convolutions() + _uneven_outputs() + _small_outputs() + _large_outputs()
+"""Fast convolutions, and outputs that are wrong in a few places only."""

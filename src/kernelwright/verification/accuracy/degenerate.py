@@ -10,6 +10,7 @@ from torch.utils import _pytree as pytree
 
 from kernelwright.problems.problem import Args
 from kernelwright.verification.accuracy import budget
+from kernelwright.verification.accuracy.arguments import is_argument
 from kernelwright.verification.accuracy.distributions import AS_GIVEN
 from kernelwright.verification.accuracy.expected import Expected
 from kernelwright.verification.reference import InputSet, Reference
@@ -28,7 +29,10 @@ def find_degeneracies(reference: Reference) -> tuple[str, ...]:
     Raises:
         ProblemError: the reference raises on its own inputs.
     """
-    first, second = (reference.make_set(reference.make_inputs(FIRST_SET_INDEX + at)) for at in range(2))
+    first, second = (
+        reference.make_set(reference.make_inputs(index), reference.call_seed(index))
+        for index in (FIRST_SET_INDEX, FIRST_SET_INDEX + 1)
+    )
     sentences = [*_find_unused_inputs(reference, first.inputs, second.inputs), *_find_trivial_answers(first, second)]
     tensors = [leaf for leaf in pytree.tree_leaves(first.inputs) if isinstance(leaf, Tensor)]
     numbers = sum(tensor.numel() for tensor in tensors)
@@ -44,7 +48,7 @@ def find_degeneracies(reference: Reference) -> tuple[str, ...]:
 
 
 def _find_unused_inputs(reference: Reference, one: Args, other: Args) -> list[str]:
-    """Inputs that differ between sets and that no output depends on."""
+    """Inputs that no output depends on, as far as they differ between sets or can be redrawn."""
     leaves, spec = pytree.tree_flatten(one)
     others = pytree.tree_leaves(other)
     outputs = reference.run_values(one)
@@ -53,10 +57,13 @@ def _find_unused_inputs(reference: Reference, one: Args, other: Args) -> list[st
     unused = []
     tensors = [at for at, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]
     for number, at in enumerate(tensors):
+        swapped: Args | None = None
         if _values_differ(leaves[at], others[at]):
-            swapped = [*leaves[:at], others[at], *leaves[at + 1 :]]
-            if _outputs_equal(outputs, reference.run_values(pytree.tree_unflatten(swapped, spec))):
-                unused.append(f"no output depends on input {number}")
+            swapped = pytree.tree_unflatten([*leaves[:at], others[at], *leaves[at + 1 :]], spec)
+        elif isinstance(leaves[at], Tensor) and is_argument(leaves[at]):  # the same in every set, as a mask of ones
+            swapped = reference.redraw_argument(one, at, number)
+        if swapped and _outputs_equal(outputs, reference.run_values(swapped)):
+            unused.append(f"no output depends on input {number}")
     return unused
 
 

@@ -226,6 +226,37 @@ DISTRIBUTIONS: tuple[Distribution, ...] = (
 )
 
 
+TIMED_DISTRIBUTIONS = tuple(
+    one for one in DISTRIBUTIONS if one.sampler and not (one.same_sign or one.sparse or one.range_end)
+)
+"""Distributions with the rule of the problem's own values, of which rows are mixed into the inputs of timed calls."""
+MIXED = Distribution("as given, with rows of others", False, _normal)
+"""The problem's own values with some rows from `TIMED_DISTRIBUTIONS`, as in timed calls."""
+MAX_MIXED_BLOCKS, MIXED_BLOCK_SHARE = 4, 1 / 16
+
+
+def mix_blocks(tensor: Tensor, domain: Domain, seed: int) -> None:
+    """Redraw up to `MAX_MIXED_BLOCKS` random blocks of rows of a tensor, or of elements of a vector, in place, each
+    from one of `TIMED_DISTRIBUTIONS`.
+
+    Args:
+        domain: of the tensor's values.
+    """
+    target = _non_overlapping_view(tensor)
+    if target is None or target.dim() == 0 or target.shape[0] < 2:
+        return
+    generator = torch.Generator(tensor.device).manual_seed(seed % (1 << 63))
+    rows = target.shape[0]
+    block = max(1, int(rows * MIXED_BLOCK_SHARE))
+    numbers = torch.rand((MAX_MIXED_BLOCKS, 3), generator=generator, device=tensor.device).tolist()
+    for start, share, which in numbers[: 1 + int(numbers[0][2] * MAX_MIXED_BLOCKS)]:
+        first, count = int(start * rows), max(1, round(share * block))
+        part = target[first : first + count]
+        sampler = TIMED_DISTRIBUTIONS[int(which * len(TIMED_DISTRIBUTIONS))].sampler
+        assert sampler
+        part.copy_(domain.fit(sampler(tuple(part.shape), generator), part).to(part.dtype))
+
+
 def _redraw(tensor: Tensor, sampler: Sampler, seed: int, range_end: int) -> None:
     """Write new values into the tensor's own memory, in parts: the temporaries of a large one would not fit."""
     target = _non_overlapping_view(tensor)
@@ -233,7 +264,7 @@ def _redraw(tensor: Tensor, sampler: Sampler, seed: int, range_end: int) -> None
         return
     generator = torch.Generator(tensor.device).manual_seed(seed % (1 << 63))
     if tensor.dtype.is_floating_point:
-        if _is_redrawable(target):
+        if is_redrawable(target):
             domain = Domain.of(target)
             factor = _range_end_factor(target, range_end)
             for part in parts_of(target):
@@ -245,11 +276,14 @@ def _redraw(tensor: Tensor, sampler: Sampler, seed: int, range_end: int) -> None
 
 def _range_end_factor(example: Tensor, range_end: int) -> float:
     """The power of two that scales to halfway to an end of the dtype's range, where squares leave the range; 1 for
-    bounded values, which stay within bounds."""
+    bounded values, which stay within bounds. At the upper end the sum of all squares is still in the range: whether
+    it is accumulated in FP32 or FP64 must not matter."""
     largest = max_abs(example) if range_end else 0.0
     if largest <= 1:
         return 1.0
     half = math.frexp(torch.finfo(example.dtype).max)[1] // 2
+    if range_end > 0:
+        half -= 2 + math.ceil(math.log2(example.numel()) / 2)
     return 2.0 ** (range_end * half - math.frexp(largest)[1])
 
 
@@ -269,7 +303,7 @@ def _overlaps_itself(tensor: Tensor) -> bool:
     return tensor.numel() > max(span, 0)
 
 
-def _is_redrawable(example: Tensor) -> bool:
+def is_redrawable(example: Tensor) -> bool:
     """False for values that carry meaning: constants, masks, tensors with only two values or with infinities."""
     if example.dtype.itemsize < 2 or not all_finite(example):
         return False

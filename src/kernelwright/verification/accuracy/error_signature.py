@@ -13,7 +13,7 @@ SIMILAR_FACTOR = 3.0
 OUTLIER_FACTOR = 1000.0
 TINY = 1e-300
 MAX_EXAMINED = 1 << 22
-"""Only the first elements up to this count are examined."""
+"""At most so many consecutive elements are examined, with the worst one in the middle."""
 
 
 def classify_error(
@@ -32,20 +32,26 @@ def classify_error(
         return "zeros"
     if got.numel() > 1 and bool((got == got[0]).all()):
         return "a constant"
+    first = max(0, min(error.worst_index - MAX_EXAMINED // 2, got.numel() - MAX_EXAMINED))
+    part = slice(first, first + MAX_EXAMINED)
     return (
         _describe_narrow_output(got, dtype)
-        or _describe_outliers(got, golden)
-        or _describe_factor(got, golden, error)
+        or _describe_outliers(got[part], golden[part], first, got.numel())
+        or _describe_factor(got[part], golden[part], error)
         or _describe_arithmetic(error, input_error, dtype)
     )
 
 
-def _describe_outliers(got: Tensor, golden: Tensor) -> str:
-    """Position of the wrong elements where most are right and some have a large error."""
+def _describe_outliers(got: Tensor, golden: Tensor, offset: int, total: int) -> str:
+    """Position of the wrong elements where most are right and some have a large error.
+
+    Args:
+        offset: position of the first one among `total`.
+    """
     if got.numel() < 32:
         return ""
-    size = golden[:MAX_EXAMINED].abs()
-    error = (got[:MAX_EXAMINED].double() - golden[:MAX_EXAMINED]).abs()
+    size = golden.abs()
+    error = (got.double() - golden).abs()
     min_size = 1e-7 * size.max().clamp_min(TINY).item()
     relative = error / size.clamp_min(min_size)
     # Both errors must be large: near a zero crossing only the relative error is, at a large value only the absolute.
@@ -56,11 +62,11 @@ def _describe_outliers(got: Tensor, golden: Tensor) -> str:
     count = wrong_indices.numel()
     if not count or count > error.numel() // 4:
         return ""
-    first, last = int(wrong_indices[0]), int(wrong_indices[-1])
+    first, last = offset + int(wrong_indices[0]), offset + int(wrong_indices[-1])
     if count == 1:
         return f"one wrong element among {error.numel():,}"
     if last - first < 2 * count:
-        return "a tail that was not written" if last == got.numel() - 1 else f"a wrong tile, elements {first} to {last}"
+        return "a tail that was not written" if last == total - 1 else f"a wrong tile, elements {first} to {last}"
     return f"{count:,} of {error.numel():,} elements wrong and the rest right"
 
 
@@ -70,7 +76,7 @@ def _median(values: Tensor, least: float) -> Tensor:
 
 def _describe_factor(got: Tensor, golden: Tensor, error: ErrorMetrics) -> str:
     """All elements wrong by one factor, as with a wrong scale or a missing constant."""
-    got_scaled, golden_scaled = got[:MAX_EXAMINED].double(), golden[:MAX_EXAMINED]
+    got_scaled, golden_scaled = got.double(), golden
     scale = golden_scaled.abs().max().clamp_min(TINY)
     got_scaled, golden_scaled = got_scaled / scale, golden_scaled / scale
     factor = (got_scaled @ golden_scaled / (golden_scaled @ golden_scaled)).item()

@@ -28,6 +28,8 @@ _FACTORIES = frozenset((
 """Functions that return tensors of torch's default dtype unless one is requested."""
 _FLOAT_FACTORIES = frozenset((torch.full, torch.tensor, torch.as_tensor, torch.scalar_tensor, torch.arange))
 """The same for functions called with a float."""
+TRANSPOSED_CONVOLUTIONS = frozenset((torch.conv_transpose1d, torch.conv_transpose2d, torch.conv_transpose3d))
+CONVOLUTIONS = frozenset((torch.conv1d, torch.conv2d, torch.conv3d)) | TRANSPOSED_CONVOLUTIONS
 _dtype_of = torch.Tensor.dtype.__get__  # pyright: ignore[reportAttributeAccessIssue]
 
 
@@ -39,11 +41,14 @@ class FP64Mode(TorchFunctionMode):
 
     Args:
         native_dtype: the precision that the program was written for, reported as the dtype of its FP64 tensors.
+    Attributes:
+        has_convolution: the program has called a convolution.
     """
 
     def __init__(self, native_dtype: torch.dtype) -> None:
         super().__init__()
         self._native_dtype = native_dtype
+        self.has_convolution = False
         # `rms_norm` uses FP32's epsilon for 16-bit types too.
         self._epsilon = torch.finfo(torch.float64 if native_dtype == torch.float64 else torch.float32).eps
 
@@ -53,6 +58,7 @@ class FP64Mode(TorchFunctionMode):
             return self._native_dtype if dtype == torch.float64 else dtype
         if func is torch.Tensor.view and any(isinstance(arg, torch.dtype) for arg in args):
             raise TypeError("reads the bits of its values, which have no FP64 counterpart")
+        self.has_convolution |= func in CONVOLUTIONS
         if func in _WIDENING_METHODS:
             func = torch.Tensor.double
         target = args[:1] if _in_place(func) else ()

@@ -12,15 +12,17 @@ import torch
 from torch import Tensor
 
 from kernelwright.problems.problem import Args, tensor_leaves
+from kernelwright.verification.accuracy.error import MIN_ELEMENT_SCALE
+from kernelwright.verification.accuracy.golden_scale import choose_group_size, max_consecutive
 from kernelwright.verification.accuracy.ranges import all_finite, iter_chunks, max_abs
 from kernelwright.verification.execution import ObservedCall
 from kernelwright.verification.outcome import ProgramResult, as_tensor, is_comparable
 from kernelwright.verification.transport.state import bitwise_equal
 
 PRESCREEN_LIMITS_EPS = {2: (0.125, 1.0), 4: (32.0, 256.0), 8: (32.0, 256.0)}
-"""By item size in bytes, in eps of the dtype: rms error over the reference's rms, and largest error over its largest
-value. Half-precision arithmetic in an FP32 program loses hundreds of times more; in 16 bits the limit is one or two
-roundings of the output."""
+"""By item size in bytes, in eps of the dtype: rms error over the reference's rms, and the largest error in each group
+(a row, or a part of one) over the reference's largest value there. Half-precision arithmetic in an FP32 program loses
+hundreds of times more; in 16 bits the limit is one or two roundings of the output."""
 
 
 def prescreen_distance(observed: ObservedCall, inputs: Args, reference_result: ProgramResult | None) -> float:
@@ -64,18 +66,19 @@ def _tensor_distance(got: Tensor, expected: Tensor) -> float:
         return math.inf
     if not (all_finite(got) and all_finite(expected)):
         return math.inf
-    got, expected, eps = got.flatten(), expected.flatten(), torch.finfo(got.dtype).eps
-    squares, expected_squares, largest = 0.0, 0.0, 0.0
-    for part in iter_chunks(expected):
-        difference = got[part] - expected[part]
-        squares += _squared_norm(difference)
-        expected_squares += _squared_norm(expected[part])
-        largest = max(largest, max_abs(difference))
+    got, flat, eps = got.flatten(), expected.flatten(), torch.finfo(got.dtype).eps
+    size = choose_group_size(flat.numel(), expected.shape)
+    floor = MIN_ELEMENT_SCALE * max_abs(flat)
     rms_limit, max_limit = limits
-    return max(
-        _ratio_or_inf(squares**0.5, rms_limit * eps * expected_squares**0.5),
-        _ratio_or_inf(largest, max_limit * eps * max_abs(expected)),
-    )
+    squares, expected_squares, largest = 0.0, 0.0, 0.0
+    for part in iter_chunks(flat, size):
+        difference = got[part] - flat[part]
+        squares += _squared_norm(difference)
+        expected_squares += _squared_norm(flat[part])
+        peaks = max_consecutive(flat[part].abs(), size).double().clamp_min_(floor)
+        errors = max_consecutive(difference.abs_(), size).double()
+        largest = max(largest, torch.where(errors == 0, 0.0, errors / peaks).max().item())
+    return max(_ratio_or_inf(squares**0.5, rms_limit * eps * expected_squares**0.5), largest / (max_limit * eps))
 
 
 def _ratio_or_inf(value: float, limit: float) -> float:

@@ -14,9 +14,10 @@ CHUNK_ELEMENTS = {"cpu": 1 << 18, "cuda": 1 << 22}
 device."""
 
 
-def iter_chunks(value: Tensor) -> Iterator[slice]:
-    """Consecutive slices of a flat tensor."""
+def iter_chunks(value: Tensor, multiple_of: int = 1) -> Iterator[slice]:
+    """Consecutive slices of a flat tensor, each but the last one a multiple of `multiple_of` elements long."""
     step = CHUNK_ELEMENTS["cpu" if value.device.type == "cpu" else "cuda"]
+    step = max(step // multiple_of, 1) * multiple_of
     return (slice(at, min(at + step, value.numel())) for at in range(0, value.numel(), step))
 
 

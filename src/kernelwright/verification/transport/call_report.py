@@ -12,6 +12,7 @@ from torch import Tensor
 
 from kernelwright.core.errors import TamperingError
 from kernelwright.measure.trace import DeviceKernel
+from kernelwright.verification.attacks.aliased_output import TensorMemory
 from kernelwright.verification.transport.control_block import Extent
 from kernelwright.verification.transport.device_memory import Segment
 from kernelwright.verification.transport.tensor_codec import unpack
@@ -33,6 +34,16 @@ class LeafDescriptor(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     sent: dict[str, Any] | None = None
     negated: bool = False
     conjugated: bool = False
+
+    @property
+    def memory(self) -> TensorMemory | None:
+        """Where its elements are; None if it is not a tensor in memory, or the description is invalid."""
+        dtype = getattr(torch, self.dtype, None) if self.extent else None
+        if not isinstance(dtype, torch.dtype) or len(self.shape) != len(self.strides):
+            return None
+        address = (self.extent or (0, 0))[0]
+        lazy = self.negated or self.conjugated
+        return TensorMemory(address, tuple(self.shape), tuple(self.strides), dtype.itemsize, lazy)
 
 
 class CallReport(msgspec.Struct, forbid_unknown_fields=True):
@@ -77,7 +88,10 @@ def decode_leaf_or_error(path: str, leaf: LeafDescriptor, read: dict[Extent, Ten
 def decode_leaf(leaf: LeafDescriptor, read: dict[Extent, Tensor]) -> Any:
     """The value of a leaf, as in `ObservedCall.leaves`."""
     if leaf.sent is not None:
-        return unpack(leaf.sent, "cpu")[0]
+        try:
+            return unpack(leaf.sent, "cpu")[0]
+        except Exception as error:  # any bytes may have been sent
+            raise TamperingError(f"an output was sent in a form that cannot be read: {error}") from error
     if not leaf.dtype:
         return leaf.type or leaf.plain
     value = view_as_tensor(read.get(leaf.extent or (0, 0), NO_BYTES), leaf)

@@ -16,11 +16,13 @@ from __future__ import annotations
 import contextlib
 import functools
 import random
+import secrets
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn
 
+import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
@@ -30,8 +32,10 @@ from kernelwright.measure.trace import DeviceKernel
 from kernelwright.problems.problem import Args, tensor_leaves
 from kernelwright.sandbox import Child
 from kernelwright.sandbox.process_memory import pause
+from kernelwright.verification.attacks.aliased_output import OutputMemory, describe_outputs, find_shared_page
 from kernelwright.verification.attacks.redzone import POISON_BYTE, REDZONE_BYTES
 from kernelwright.verification.execution import ObservedCall, find_mutations
+from kernelwright.verification.transport.call_chain import CallChain
 from kernelwright.verification.transport.call_report import (
     CallReport,
     LeafDescriptor,
@@ -43,6 +47,7 @@ from kernelwright.verification.transport.call_report import (
 from kernelwright.verification.transport.control_block import CallStatus, Extent
 from kernelwright.verification.transport.device_memory import Segment
 from kernelwright.verification.transport.external_timer import ExternalTimer, PollHook
+from kernelwright.verification.transport.kept_outputs import KeptOutputs, overlap
 from kernelwright.verification.transport.remote_memory import RemoteMemory
 from kernelwright.verification.transport.snapshot import Snapshot, have_plausible_sizes
 from kernelwright.verification.transport.state import State, bitwise_equal
@@ -52,6 +57,7 @@ WORKER_MODULE = "kernelwright.verification.worker.tasks"
 ADDRESS_REUSE_SHARE = 0.3
 """Share of calls whose inputs are at the address of an earlier call's: this makes results cached by address wrong."""
 REREAD_DELAY_S = 0.25
+SEED_BITS = 53
 MIN_NULL_CALLS, LARGE_INPUT_BYTES = 5, 32 << 20
 """With inputs of at least this size a call takes milliseconds, so `MIN_NULL_CALLS` are enough."""
 
@@ -82,11 +88,13 @@ class SeriesResult:
 
 @dataclass(frozen=True)
 class _StoppedRead:
-    """Outputs, and blocks of inputs with their redzones, read while the candidate was stopped."""
+    """Outputs, and blocks of inputs with their redzones, read while the candidate was stopped; `faulty_memory` as in
+    `ObservedCall`."""
 
     extents: dict[Extent, Tensor]
     blocks: list[Tensor]
     unchanged: bool
+    faulty_memory: str
 
 
 @dataclass
@@ -102,6 +110,7 @@ class CandidateClient:
         timer: times every call.
         requires_grad: record gradients in every call.
         state: parameters and buffers as they are before every call.
+        copies_outputs: every result is copied within the timed call, as a caller does that wants to keep it.
     """
 
     child: Child
@@ -110,6 +119,7 @@ class CandidateClient:
     output_sizes_bytes: list[int] = field(default_factory=list)
     requires_grad: bool = False
     state: State = field(default_factory=dict)
+    copies_outputs: bool = False
     _state_descriptors: dict[str, LeafDescriptor] = field(default_factory=dict)
     _changed_names: set[str] = field(default_factory=set)
     _expected_sizes: list[int] = field(default_factory=list)
@@ -119,6 +129,7 @@ class CandidateClient:
 
     def __post_init__(self) -> None:
         self.timer = ExternalTimer(self.child, self.control_block, self.memory)
+        self.kept = KeptOutputs(self.memory)
 
     def load(self, task: str, payload: dict[str, Any]) -> dict[str, Any]:
         """Load a program by a task that replies like `tasks.install_program`; returns the reply."""
@@ -128,7 +139,9 @@ class CandidateClient:
         self.state = self._read_state(self._state_descriptors)
         return reply
 
-    def time_null_calls(self, inputs: Sequence[Args], outputs: list[Tensor], calls: int) -> list[TimedCall]:
+    def time_null_calls(
+        self, inputs: Sequence[Args], outputs: list[Tensor], calls: int, chained: Sequence[bool] = ()
+    ) -> list[TimedCall]:
         """Time calls that compute nothing and return outputs of the same sizes, in a child without a program yet;
         with several inputs, series of calls. With large inputs fewer calls are made."""
         packed = extract_storages(outputs)
@@ -136,7 +149,9 @@ class CandidateClient:
         self.child.call(f"{WORKER_MODULE}:load_null_program", {"leaves": packed["leaves"], "sizes": sizes})
         input_bytes = sum(one.nbytes for each in inputs for one in tensor_leaves(each))
         num_calls = min(calls, MIN_NULL_CALLS) if input_bytes >= LARGE_INPUT_BYTES else calls
-        timed_calls = [self._run_series(inputs, read_outputs=False).timed_call for _ in range(num_calls)]
+        timed_calls = [
+            self._run_series(inputs, read_outputs=False, chained=chained).timed_call for _ in range(num_calls)
+        ]
         self.timer.calibrate_write_time()
         return timed_calls
 
@@ -148,6 +163,7 @@ class CandidateClient:
         poison: bool = False,
         poll_hook: PollHook | None = None,
         trace: bool = False,
+        seed: int | None = None,
     ) -> CallResult:
         """Make one call with these inputs.
 
@@ -156,23 +172,38 @@ class CandidateClient:
             poison: make memory that was never written read as NaN; slows the call down.
             poll_hook: called while the call runs; slows the call down.
             trace: report the kernels that ran on the device; slows the call down.
+            seed: of the random number generators in the call; None draws one, for calls that are not checked.
         Raises:
             LimitError, TaskError: the candidate raised, or was stopped.
             TamperingError: its reply is not valid.
         """
-        series = self._run_series([inputs], read_outputs=read_outputs, poison=poison, poll_hook=poll_hook, trace=trace)
+        series = self._run_series(
+            [inputs], read_outputs=read_outputs, poison=poison, poll_hook=poll_hook, trace=trace, seed=seed
+        )
         return CallResult(series.observed[0] if series.observed else None, series.timed_call, series.kernels)
 
-    def call_series(self, inputs: Sequence[Args], *, read_outputs: bool, structure: str) -> SeriesResult:
+    def call_series(
+        self,
+        inputs: Sequence[Args],
+        *,
+        read_outputs: bool,
+        structure: str,
+        seed: int | None = None,
+        chained: Sequence[bool] = (),
+    ) -> SeriesResult:
         """Make consecutive calls in one timed call, each with its own inputs, after flushing `cache_flush_bytes` from
         the caches. The verifier polls rarely while they run, so that it does not disturb the time.
 
         Args:
+            inputs: where outputs are read, those of the chained leaves are changed to what the calls had.
             structure: of one result.
+            seed: of the random number generators before the first call; None draws one.
+            chained: for each leaf of the arguments, whether the chain of calls may change its low bits; empty for
+                calls without a chain.
         Raises:
             LimitError, TaskError, TamperingError: as `call`.
         """
-        series = self._run_series(inputs, read_outputs=read_outputs, undisturbed=True)
+        series = self._run_series(inputs, read_outputs=read_outputs, undisturbed=True, seed=seed, chained=chained)
         for one in series.observed:
             one.structure = structure if one.structure == series_structure(structure, len(inputs)) else one.structure
         return series
@@ -186,12 +217,15 @@ class CandidateClient:
         poll_hook: PollHook | None = None,
         undisturbed: bool = False,
         trace: bool = False,
+        chained: Sequence[bool] = (),
+        seed: int | None = None,
     ) -> SeriesResult:
         """Run consecutive calls; no observed calls without `read_outputs`."""
         self._expected_sizes = self.output_sizes_bytes * len(inputs)
         number = self.timer.next_call(num_outputs=len(self._expected_sizes))
         packed = extract_storages([leaf for one in inputs for leaf in pytree.tree_leaves(one)])
         blocks = self._place_blocks([len(block) for block in packed["blocks"]])
+        chain = _make_chain(packed["leaves"], chained, len(inputs))
         request = {
             "number": number,
             "calls": len(inputs),
@@ -201,6 +235,10 @@ class CandidateClient:
             "poison": self.output_sizes_bytes if poison else None,
             "rewritten": self._state_rewritten,
             "trace": trace,
+            "kept": self.kept.plan_call(),
+            "chain": chain and chain.request(blocks),
+            "copies": self.copies_outputs,
+            "seed": secrets.randbits(SEED_BITS) if seed is None else seed,
         }
         self._state_rewritten = False
         with nullcontext() if poison else self.memory.lock_device():
@@ -214,18 +252,24 @@ class CandidateClient:
                 )
         if status is None or status.raised:
             self._raise_worker_error()
-        stopped_read = self._read_stopped(status, snapshot, blocks) if read_outputs else None
+        stopped_read = self._read_stopped(number, status, snapshot, blocks, poison) if read_outputs else None
+        if not read_outputs:
+            self.kept.skip()
         report = parse_untrusted(self.child.wait_result(), CallReport)
         if (
             stopped_read
             and [leaf.extent for leaf in report.leaves.values() if leaf.extent][: len(status.extents)] != status.extents
         ):
             raise TamperingError("output addresses changed after the call")
+        if chain and stopped_read:
+            chain.repeat(_outputs_by_call(report, stopped_read, len(inputs)), packed["blocks"])
         self.memory.map_segments(report.segments)
         state = self._read_changed_state(report) if read_outputs else {}
         self._restore_state(self._changed_names)
         observed = (
-            _make_observed_calls(report, stopped_read, packed, inputs, self._reread_leaves) if stopped_read else []
+            _make_observed_calls(report, stopped_read, packed, blocks, inputs, self._reread_leaves)
+            if stopped_read
+            else []
         )
         if observed:
             observed[-1].changed_state = state
@@ -314,11 +358,18 @@ class CandidateClient:
     def _align_size(self, size: int) -> int:
         return -(-size // self.memory.alignment_bytes) * self.memory.alignment_bytes
 
-    def _read_stopped(self, status: CallStatus, snapshot: Snapshot, blocks: list[list[int]]) -> _StoppedRead:
+    def _read_stopped(
+        self, number: int, status: CallStatus, snapshot: Snapshot, blocks: list[list[int]], check_pages: bool
+    ) -> _StoppedRead:
         """Read everything while all threads of the candidate's process are stopped."""
         self.child.stop()
+        faulty = ""
         try:
             extents = self._read_outputs(status.extents)
+            if check_pages and self.memory.device == "cpu":
+                faulty = find_shared_page(self.child.pid, extents)
+                faulty = faulty and f"an output {faulty}"
+            self.kept.add(number, self._own_extents(extents))
             input_blocks = [self.memory.read((at - REDZONE_BYTES, size + 2 * REDZONE_BYTES)) for at, size in blocks]
             self.child.check_stopped()
         finally:
@@ -326,7 +377,17 @@ class CandidateClient:
         read = extents | {
             (at - REDZONE_BYTES, len(whole)): whole for (at, _), whole in zip(blocks, input_blocks, strict=True)
         }
-        return _StoppedRead(extents, input_blocks, snapshot.matches(read))
+        if self.kept.overwritten is not None:
+            later = number - self.kept.overwritten
+            faulty = faulty or f"the output of an earlier call was overwritten within {later} calls"
+        return _StoppedRead(extents, input_blocks, snapshot.matches(read), faulty)
+
+    def _own_extents(self, extents: dict[Extent, Tensor]) -> dict[Extent, Tensor]:
+        """Those that are neither in an input nor in the program's state, which the verifier overwrites."""
+        written = [self._arena, *(one.extent for one in self._state_descriptors.values() if one.extent)]
+        return {
+            extent: value for extent, value in extents.items() if not any(overlap(extent, other) for other in written)
+        }
 
     def _reread_leaves(self, leaves: dict[str, LeafDescriptor]) -> dict[str, Any]:
         """The leaves after a delay, in which late writes may have arrived."""
@@ -355,10 +416,39 @@ def series_structure(structure: str, calls: int) -> str:
     return structure if calls == 1 else f"[{', '.join([structure] * calls)}]"
 
 
+def _make_chain(leaves: list[Packed], chained: Sequence[bool], calls: int) -> CallChain | None:
+    """The chain of a series: every block of floats that no other call has, and that holds numbers of one dtype."""
+    if calls < 2 or not any(chained):
+        return None
+    calls_of: dict[int, set[int]] = {}
+    kinds_of: dict[int, set[tuple[str, bool]]] = {}
+    for at, leaf in enumerate(leaves):
+        if "block" in leaf:
+            calls_of.setdefault(leaf["block"], set()).add(at // len(chained))
+            kinds_of.setdefault(leaf["block"], set()).add((leaf["dtype"], chained[at % len(chained)]))
+    blocks: list[list[tuple[int, torch.dtype]]] = [[] for _ in range(calls)]
+    for block, kinds in kinds_of.items():
+        (dtype, is_chained), *others = kinds
+        if is_chained and not others and len(calls_of[block]) == 1:
+            blocks[min(calls_of[block])].append((block, getattr(torch, dtype)))
+    return CallChain(random.SystemRandom().getrandbits(64), blocks)
+
+
+def _outputs_by_call(report: CallReport, read: _StoppedRead, calls: int) -> list[list[Tensor]]:
+    """The bytes of the outputs of each call, in the order in which the worker adds them to the chain."""
+    outputs: list[list[Tensor]] = [[] for _ in range(calls)]
+    for path, leaf in report.leaves.items():
+        number = int(path[1:].partition("]")[0]) if path.startswith("[") and path[1:2].isdigit() else 0
+        if leaf.extent and number < calls and (value := read.extents.get(leaf.extent)) is not None:
+            outputs[number].append(value)
+    return outputs
+
+
 def _make_observed_calls(
     report: CallReport,
     read: _StoppedRead,
     packed: Packed,
+    blocks: list[list[int]],
     inputs: Sequence[Args],
     reread: Callable[[dict[str, LeafDescriptor]], dict[str, Any]],
 ) -> list[ObservedCall]:
@@ -368,6 +458,7 @@ def _make_observed_calls(
     after = rebuild_views(packed["leaves"], [block.untyped_storage() for block in input_bytes])
     mutated, out_of_bounds = find_mutations(packed, after, lambda: tensor_leaves(inputs), corrupted)
     tensors_per_call, observed = len(tensor_leaves(inputs[0])), []
+    storages = [(blocks[leaf["block"]][0], blocks[leaf["block"]][1]) for leaf in packed["leaves"] if "block" in leaf]
     for number in range(len(inputs)):
         prefix = f"[{number}]" if len(inputs) > 1 else ""
         leaves = {path.removeprefix(prefix): one for path, one in report.leaves.items() if path.startswith(prefix)}
@@ -382,9 +473,24 @@ def _make_observed_calls(
                 complete_on_return=read.unchanged and report.is_stream_ordered,
                 sent_paths=tuple(path for path, leaf in leaves.items() if leaf.sent is not None),
                 reread_leaves=functools.partial(reread, leaves),
+                memory=_describe_memory(leaves, storages, indices),
+                faulty_memory=read.faulty_memory,
             )
         )
     return observed
+
+
+def _describe_memory(
+    leaves: dict[str, LeafDescriptor], storages: list[Extent], own_inputs: range
+) -> dict[str, OutputMemory]:
+    """What the memory of each output of one call is shared with; inputs of other calls count as its own ones."""
+    outputs = {path: memory for path, leaf in leaves.items() if (memory := leaf.memory)}
+    described = describe_outputs(outputs, storages)
+    count = len(own_inputs)
+    return {
+        path: replace(one, inputs=frozenset(at % count for at in one.inputs)) if one.inputs else one
+        for path, one in described.items()
+    }
 
 
 def _redzones_intact(block: Tensor) -> bool:

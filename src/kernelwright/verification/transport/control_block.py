@@ -17,7 +17,8 @@ from typing import NamedTuple
 
 from kernelwright.verification.transport.device_memory import HANDLE_BYTES, Segment
 
-CONTROL_BLOCK_BYTES = 1 << 16
+CONTROL_BLOCK_BYTES = 1 << 20
+"""Mapped, and used only as far as a call has outputs."""
 READY, START, DEVICE_START, DONE, RAISED, CLAIMED_NS, SEGMENT_COUNT, EXTENT_COUNT, EXTENTS = range(9)
 SEGMENTS_OFFSET, SEGMENT_STRUCT = CONTROL_BLOCK_BYTES // 2, struct.Struct(f"=QQ{HANDLE_BYTES}s")
 MAX_EXTENTS = (SEGMENTS_OFFSET // 8 - EXTENTS) // 2

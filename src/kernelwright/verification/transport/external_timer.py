@@ -39,6 +39,8 @@ SERIES_EARLY_SHARE, SERIES_LATE_POLL_SHARE = 0.95, 0.003
 """The same for a series, which must not be disturbed."""
 LIVENESS_INTERVAL_S = 0.02
 LAUNCH_AHEAD_US = 200.0
+MAX_POLLED_EXTENTS = 256
+"""Extents of outputs that every poll reads; more of them are read once, at the end of the call."""
 TIME_SLICE_S = 1e-3
 """Less than the time slice of a process on the device."""
 
@@ -80,6 +82,7 @@ class ExternalTimer:
         self.call_number = self._num_outputs = 0
         self._unfinished_s = self._expected_s = self._usual_write_s = 0.0
         self._write_times_s: list[float] = []
+        self._faults_at_end = self._idle_faults = 0
 
     def next_call(self, num_outputs: int) -> int:
         """The number of the next call, which returns this many outputs."""
@@ -88,7 +91,9 @@ class ExternalTimer:
 
     def wait_until_ready(self) -> bool:
         """Wait until the worker is ready; False where it replies or exits first."""
-        return self._poll(READY) is not None
+        is_ready = self._poll(READY) is not None
+        self._idle_faults = process_memory.count_page_faults(self.child.pid) - self._faults_at_end
+        return is_ready
 
     def is_done(self) -> bool:
         """Whether the current call is over; for a poll hook."""
@@ -116,6 +121,7 @@ class ExternalTimer:
             if status and not status.raised:
                 self._take_snapshot(snapshot, status)
             end_s = wall_s()
+        self._faults_at_end = process_memory.count_page_faults(self.child.pid)
         timed_call = TimedCall(
             last_running_us=max(0.0, (self._unfinished_s - start_s) * 1e6),
             completed_us=(done_s - start_s) * 1e6,
@@ -123,9 +129,9 @@ class ExternalTimer:
             queued_us=process_memory.queued_us(self.child.pid) - queued_us,
             claimed_us=status.claimed_ns / 1e3 if status else 0.0,
             input_write_us=self._write_times_s[-1] * 1e6 if self._write_times_s else 0.0,
+            idle_faults=self._idle_faults,
         )
-        # Bounded by the external time: an overstated self-reported time must not delay polling.
-        self._expected_s = min(timed_call.claimed_us, timed_call.completed_us) / 1e6
+        self._expected_s = timed_call.completed_us / 1e6
         return timed_call, status
 
     def _start_on_host(
@@ -210,10 +216,10 @@ class ExternalTimer:
 
     def _read_status(self) -> CallStatus | None:
         """The status in the control block; None where it is not mapped any more."""
-        expected = max(1, self._num_outputs)
+        polled = min(max(1, self._num_outputs), MAX_POLLED_EXTENTS)
         try:
-            status = parse_status(process_memory.read(self.child.pid, self.control_block, status_bytes(expected)))
-            if status.num_extents > expected:
+            status = parse_status(process_memory.read(self.child.pid, self.control_block, status_bytes(polled)))
+            if status.num_extents > polled and status.done_call == self.call_number:
                 status = parse_status(
                     process_memory.read(self.child.pid, self.control_block, status_bytes(status.num_extents))
                 )

@@ -17,6 +17,7 @@ from kernelwright.problems.importing import absolute_target, split_target
 from kernelwright.problems.problem import Args, Candidate, Problem, source_stem
 from kernelwright.sandbox import COMPILE_CACHES, ForkServer, Isolation, Limits, TaskError, can_inspect, protections
 from kernelwright.verification.execution import CallArguments, ObservedCall, observe
+from kernelwright.verification.transport.call_chain import compiled_library
 from kernelwright.verification.transport.client import WORKER_MODULE, CandidateClient
 from kernelwright.verification.transport.device_memory import supports_ipc
 from kernelwright.verification.transport.external_timer import LAUNCH_AHEAD_US
@@ -53,8 +54,11 @@ class Runner(Protocol):
         """
         ...
 
-    def run(self, inputs: Args, state: State | None, output_sizes_bytes: list[int], *, twice: bool) -> ObservedCall:
-        """Make one observed call; `state` sets parameters and buffers for this and later calls.
+    def run(
+        self, inputs: Args, state: State | None, output_sizes_bytes: list[int], *, twice: bool, seed: int
+    ) -> ObservedCall:
+        """Make one observed call; `state` sets parameters and buffers for this and later calls, `seed` the random
+        number generators for this call and an equal second one.
 
         Raises:
             LimitError, TaskError, CandidateError: the candidate failed.
@@ -95,24 +99,34 @@ class RpcRunner:
         self._problem, self._target, self._device = absolute_target(problem), absolute_target(target), device
         self._limits, self._fork_server = limits, fork_server
         self._stack = contextlib.ExitStack()
+        self._child_stack = contextlib.ExitStack()
 
     def __enter__(self) -> Self:
         self._running_server = self._fork_server or self._stack.enter_context(ForkServer(PRELOAD_MODULES))
         return self
 
     def __exit__(self, *exc_info: Any) -> None:
-        self._stack.close()
+        with self._stack:  # a fork server outlives its child
+            self._child_stack.close()
+
+    def reload(self, inputs: Args, template: ObservedCall) -> None:
+        """Load the candidate in a new process; the one before ends."""
+        self._child_stack.close()
+        self.load(inputs, template)
 
     def load(self, inputs: Args, template: ObservedCall) -> None:
         self._open_child()
         self._apply_load_reply(self._child.build(f"{WORKER_MODULE}:load", {"candidate": self._target}))
 
-    def run(self, inputs: Args, state: State | None, output_sizes_bytes: list[int], *, twice: bool) -> ObservedCall:
+    def run(
+        self, inputs: Args, state: State | None, output_sizes_bytes: list[int], *, twice: bool, seed: int
+    ) -> ObservedCall:
         payload = {
             "inputs": pack(pytree.tree_leaves(inputs)),
             "state": {"names": list(state), **pack(list(state.values()))} if state else None,
             "sizes_bytes": output_sizes_bytes,
             "twice": twice,
+            "seed": seed,
         }
         reply = self._child.call(f"{WORKER_MODULE}:run", payload)
         return ObservedCall(
@@ -135,11 +149,17 @@ class RpcRunner:
         """Start the isolated child and load the problem in it."""
         isolation = make_isolation(self._problem, self._target, self._device)
         compile_folders = (Path(isolation.cache_dir), *(cache_dir(kind) for kind in COMPILE_CACHES))
-        self._child = self._stack.enter_context(self._running_server.fork_child(self._limits, isolation))
+        self._child = self._child_stack.enter_context(self._running_server.fork_child(self._limits, isolation))
         folders = (*compile_folders, Path(self._child.scratch_dir), Path(split_target(self._target)[0]).parent)
         self.own_folders = tuple(str(one.resolve()) for one in folders)
         self.protections = self._child.protections
-        payload = {"problem": self._problem, "device": self._device, "folder": str(Path.cwd())}
+        library = compiled_library() if self._device == "cpu" else ""
+        payload = {
+            "problem": self._problem,
+            "device": self._device,
+            "folder": str(Path.cwd()),
+            "chain_library": library,
+        }
         return self._child.call(f"{WORKER_MODULE}:open_problem", payload)
 
     def _apply_load_reply(self, reply: dict[str, Any]) -> None:
@@ -155,6 +175,7 @@ class InspectedRunner(RpcRunner):
     Attributes:
         client: makes the timed calls.
         input_series: inputs of the calls of a series, for timing in series.
+        chained: as in `CandidateClient.call_series`.
         launch_ahead_us: as in `ExternalTimer`.
         load_task: the task that loads the candidate and its payload.
         null_calls: timed null calls in the same child before the candidate was loaded.
@@ -162,12 +183,13 @@ class InspectedRunner(RpcRunner):
 
     client: CandidateClient
     input_series: Sequence[Args] = ()
+    chained: Sequence[bool] = ()
     launch_ahead_us: float = LAUNCH_AHEAD_US
     load_task: tuple[str, Packed] | None = None
     null_calls: Sequence[TimedCall] = ()
 
     def load(self, inputs: Args, template: ObservedCall) -> None:
-        cleanup = self._stack.enter_context(contextlib.ExitStack())
+        cleanup = self._child_stack.enter_context(contextlib.ExitStack())
         control_block = self._open_child()["control_block"]
         memory = (RemoteMemory if self._device == "cpu" else RemoteDeviceMemory)(self._child)
         cleanup.callback(memory.close)
@@ -186,32 +208,37 @@ class InspectedRunner(RpcRunner):
         def spread(timed_calls: Sequence[TimedCall]) -> float:
             return null_spread_us(timed_calls, NULL_CALL_QUANTILE[self._device])
 
-        start_s, best = wall_s(), self.client.time_null_calls(inputs, template.tensors, NUM_NULL_CALLS)
+        def time_calls() -> list[TimedCall]:
+            return self.client.time_null_calls(inputs, template.tensors, NUM_NULL_CALLS, self.chained)
+
+        start_s, best = wall_s(), time_calls()
         for _ in range(0 if self.input_series and self._device == "cpu" else NULL_CALL_ATTEMPTS):
             if spread(best) <= NULL_CALL_SPREAD_US or wall_s() - start_s > NULL_CALL_TIMEOUT_S:
                 break
-            best = min(best, self.client.time_null_calls(inputs, template.tensors, NUM_NULL_CALLS), key=spread)
+            best = min(best, time_calls(), key=spread)
         return best
 
-    def run(self, inputs: Args, state: State | None, output_sizes_bytes: list[int], *, twice: bool) -> ObservedCall:
+    def run(
+        self, inputs: Args, state: State | None, output_sizes_bytes: list[int], *, twice: bool, seed: int
+    ) -> ObservedCall:
         if state:
             self.client.set_state(state)
-        observed = self._call_observed(inputs, output_sizes_bytes)
+        observed = self._call_observed(inputs, output_sizes_bytes, seed)
         if twice:
-            observed.repeat_call = lambda: self._call_observed(inputs, output_sizes_bytes)
+            observed.repeat_call = lambda: self._call_observed(inputs, output_sizes_bytes, seed)
         return observed
 
-    def _call_observed(self, inputs: Args, output_sizes_bytes: list[int]) -> ObservedCall:
+    def _call_observed(self, inputs: Args, output_sizes_bytes: list[int], seed: int) -> ObservedCall:
         """A call whose outputs are read; with gradients from now on where the program needs them, like the reference
         in `outcome.run_program`."""
         saved_sizes, self.client.output_sizes_bytes = self.client.output_sizes_bytes, output_sizes_bytes
         try:
-            result = self.client.call(inputs, read_outputs=True, poison=True)
+            result = self.client.call(inputs, read_outputs=True, poison=True, seed=seed)
         except TaskError as error:
             if self.client.requires_grad or "grad" not in error.message:
                 raise
             self.client.requires_grad = True
-            result = self.client.call(inputs, read_outputs=True, poison=True)
+            result = self.client.call(inputs, read_outputs=True, poison=True, seed=seed)
         finally:
             self.client.output_sizes_bytes = saved_sizes
         assert result.observed
@@ -249,7 +276,9 @@ class InProcessRunner:
     def load(self, inputs: Args, template: ObservedCall) -> None:
         self.state_kinds = named_state_kinds(self._program)
 
-    def run(self, inputs: Args, state: State | None, output_sizes_bytes: list[int], *, twice: bool) -> ObservedCall:
+    def run(
+        self, inputs: Args, state: State | None, output_sizes_bytes: list[int], *, twice: bool, seed: int
+    ) -> ObservedCall:
         leaves, spec = pytree.tree_flatten(inputs)
-        call = CallArguments(extract_storages(leaves), spec, leaves, self._device, output_sizes_bytes)
+        call = CallArguments(extract_storages(leaves), spec, leaves, self._device, output_sizes_bytes, seed)
         return observe(self._program, call, twice=twice)  # pyright: ignore[reportArgumentType]

@@ -10,7 +10,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils import _pytree as pytree
+
+from kernelwright.verification.transport.result_containers import ResultContainers
 
 Packed = dict[str, Any]
 MAX_CHUNK_BYTES = 1 << 30  # msgpack limits one byte string to 4 GiB
@@ -95,25 +96,33 @@ def to_strided(value: Tensor) -> Tensor:
     return value if value.layout == torch.strided else value.to_dense()
 
 
-def describe_structure(tree: Any) -> str:
+def describe_structure(tree: Any, containers: ResultContainers | None = None) -> str:
     """The structure of a result as text, equal for equal structures: `(Tensor, {'a': Tensor, 'n': int})`.
 
     The named tuples of torch.max or topk count as tuples, so that a candidate in C++ can return them.
+
+    Args:
+        containers: what is taken apart; None for everything that pytree knows now.
     """
+    containers = containers or ResultContainers()
+
+    def describe(value: Any) -> str:
+        return describe_structure(value, containers)
+
     if isinstance(tree, Tensor):
         name = "Tensor" if isinstance(tree, torch.nn.Parameter) else type(tree).__name__
         return name if tree.layout == torch.strided else f"{name} {tree.layout}"
     if isinstance(tree, dict):
-        return "{" + ", ".join(f"{key!r}: {describe_structure(tree[key])}" for key in sorted(tree, key=repr)) + "}"
+        return "{" + ", ".join(f"{key!r}: {describe(tree[key])}" for key in sorted(tree, key=repr)) + "}"
     if isinstance(tree, tuple) and type(tree) is not tuple and type(tree).__module__ != "torch.return_types":
-        return f"{type(tree).__name__}({', '.join(map(describe_structure, tree))})"
+        return f"{type(tree).__name__}({', '.join(map(describe, tree))})"
     if isinstance(tree, (tuple, list)):
-        text = ", ".join(map(describe_structure, tree))
+        text = ", ".join(map(describe, tree))
         return f"[{text}]" if isinstance(tree, list) else f"({text})"
     if isinstance(tree, str):
         return repr(tree)
-    if not pytree.tree_structure(tree).is_leaf():
-        return f"{type(tree).__name__}({', '.join(map(describe_structure, pytree.tree_leaves(tree)))})"
+    if (children := containers.children(tree)) is not None:
+        return f"{type(tree).__name__}({', '.join(map(describe, children))})"
     return type(tree).__name__
 
 

@@ -13,7 +13,7 @@ import gc
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,9 +26,16 @@ from kernelwright.measure.trace import trace_device
 from kernelwright.problems.compiled import CompiledProgram
 from kernelwright.problems.loading import load_candidate, load_problem
 from kernelwright.problems.problem import Problem, temporary_seed
-from kernelwright.sandbox.exceptions import TaskError, is_out_of_memory, to_task_error
+from kernelwright.sandbox.exceptions import (
+    TaskError,
+    find_location,
+    format_error,
+    is_out_of_memory,
+    to_task_error,
+)
 from kernelwright.verification.attacks.redzone import REDZONE_BYTE, RedzoneAllocator, poison_allocator, poison_buffers
-from kernelwright.verification.execution import CALL_SEED, CallArguments, observe
+from kernelwright.verification.execution import CallArguments, observe
+from kernelwright.verification.transport.call_chain import ChainFunctions, make_blocks
 from kernelwright.verification.transport.control_block import CONTROL_BLOCK_BYTES, ControlBlock, Extent
 from kernelwright.verification.transport.device_memory import (
     Segment,
@@ -37,6 +44,7 @@ from kernelwright.verification.transport.device_memory import (
     register_host_memory,
     view_device_bytes,
 )
+from kernelwright.verification.transport.result_containers import ResultContainers
 from kernelwright.verification.transport.state import named_state, named_state_kinds
 from kernelwright.verification.transport.tensor_codec import (
     PLAIN_TYPES,
@@ -64,10 +72,16 @@ class Worker:
     arenas: list[Tensor] = field(default_factory=list)
     """Memory of current and earlier inputs: a program may hold a view of it."""
     result: Any = None
+    kept: dict[int, Any] = field(default_factory=dict)
+    """Results of earlier calls by number, alive as long as the verifier keeps them."""
     retained_state: list[Tensor] = field(default_factory=list)
     """The last call's result and state: the verifier reads them, so they must not be freed before the next call."""
     redzones: RedzoneAllocator | None = None
     timer: SelfTimer = field(default_factory=SelfTimer)
+    containers: ResultContainers = field(default_factory=ResultContainers)
+    """Made before the candidate is loaded."""
+    holds_candidate: bool = False
+    chain: ChainFunctions | None = None
 
     def __post_init__(self) -> None:
         self.leaves, self.spec = pytree.tree_flatten(self.problem.meta_inputs)
@@ -77,7 +91,10 @@ _worker: Worker | None = None
 
 
 def report_internal_errors(task: Callable[[dict[str, Any]], Any]) -> Callable[[dict[str, Any]], Any]:
-    """Report an exception in this module as an internal error, which does not reject a candidate."""
+    """Report an exception in this module as an internal error, which does not reject a candidate.
+
+    Once a candidate is loaded, whatever raises is its fault: it may have replaced anything that this module calls.
+    """
 
     @functools.wraps(task)
     def run(payload: dict[str, Any]) -> Any:
@@ -86,6 +103,10 @@ def report_internal_errors(task: Callable[[dict[str, Any]], Any]) -> Callable[[d
         except Exception as error:
             if isinstance(error, KernelwrightError) or is_out_of_memory(error):
                 raise
+            if _worker and _worker.holds_candidate:
+                raise TaskError(
+                    f"{format_error(error)}, while its result was read", where=find_location(error)
+                ) from error
             raise InternalError(f"{type(error).__name__} in the candidate's process: {error}") from error
 
     return run
@@ -99,10 +120,13 @@ def current_worker() -> Worker:
 
 @report_internal_errors
 def open_problem(payload: dict[str, Any]) -> dict[str, Any]:
-    """Load the problem; `payload`: `problem` (its target), `device`, `folder` (added to the module search path)."""
+    """Load the problem; `payload`: `problem` (its target), `device`, `folder` (added to the module search path),
+    `chain_library` (empty for none)."""
     global _worker
     sys.path.insert(0, payload["folder"])
     _worker = Worker(load_problem(payload["problem"]), payload["device"])
+    if payload["chain_library"]:
+        _worker.chain = ChainFunctions(payload["chain_library"])
     if _worker.device != "cpu":
         register_host_memory(_worker.control_block.address, CONTROL_BLOCK_BYTES)
     return {"control_block": _worker.control_block.address}
@@ -123,6 +147,7 @@ def load(payload: dict[str, Any]) -> dict[str, Any]:
     """Load the candidate; `payload`: `candidate` (its target)."""
     worker = current_worker()
     candidate = load_candidate(payload["candidate"], worker.problem, worker.device)
+    worker.holds_candidate = True
     return install_program(candidate.program) | {"name": candidate.name, "notes": list(candidate.notes)}
 
 
@@ -173,11 +198,17 @@ def call(payload: dict[str, Any]) -> dict[str, Any]:
         payload: `number` of the call; `calls` in it, one after the other, each with its own leaves; `blocks`, each
             [address, bytes]; `leaves`, views of them from `extract_storages`; `gradients` to record; `poison`: sizes
             in bytes of allocations to come that must read as NaN; `rewritten`: the verifier has written to parameters
-            and buffers; `trace` the kernels on the device.
+            and buffers; `trace` the kernels on the device; `seed` of the random number generators; `chain` of the
+            calls, None or as in `CallChain.request`; `kept`, as in `KeptOutputs.plan_call`; `copies`: keep a copy of
+            each result, made within the timed call.
     Returns:
         The description of the result.
     """
     worker = current_worker()
+    if payload["kept"]["keep"] is not None:
+        worker.kept[payload["kept"]["keep"]] = worker.result
+    for number in payload["kept"]["release"]:
+        worker.kept.pop(number, None)
     worker.result, worker.retained_state = None, []
     if payload["rewritten"]:
         torch.autograd.graph.increment_version(list(named_state(worker.program).values()))
@@ -190,32 +221,81 @@ def call(payload: dict[str, Any]) -> dict[str, Any]:
     poisoned = payload["poison"] is not None
     poison_allocator(poisoned)
     worker.redzones = RedzoneAllocator(worker.device, REDZONE_BYTE)
-    with temporary_seed(CALL_SEED), torch.set_grad_enabled(payload["gradients"]), _redzoned_outputs(worker, poisoned):
+    with (
+        temporary_seed(payload["seed"]),
+        torch.set_grad_enabled(payload["gradients"]),
+        _redzoned_outputs(worker, poisoned),
+    ):
         poison_buffers(payload["poison"] or [], worker.device)
         with trace_device() if payload["trace"] else nullcontext([]) as kernels:
             if worker.device != "cpu":
                 worker.timer = DeviceSelfTimer(worker.control_block, payload["number"], check_order=poisoned)
-            worker.result = _run_timed(worker, payload["number"], given)
-        report = _make_report(worker) | {"kernels": kernels}
+            chain = payload["chain"] and RunningChain(worker, payload["chain"])
+            worker.result = _run_timed(worker, payload["number"], given, chain, copies=payload["copies"])
+        with _own_code_only():
+            report = _make_report(worker) | {"kernels": kernels}
         worker.retained_state = list(named_state(worker.program).values())
     if corrupted := worker.redzones.corrupted_blocks():
         raise TaskError(f"wrote outside output {corrupted[0]}")
     return report
 
 
-def _run_timed(worker: Worker, number: int, given: list[Any]) -> Any:
-    """The timed call: from the start signal until it is marked as done."""
+def _own_code_only() -> AbstractContextManager[Any]:
+    """Read tensors without calling the `__torch_function__` of their classes."""
+    return torch._C.DisableTorchFunctionSubclass()
+
+
+class RunningChain:
+    """The chain of the series that is running; see `transport.call_chain`."""
+
+    def __init__(self, worker: Worker, payload: dict[str, Any]) -> None:
+        assert worker.chain
+        self._functions, self._leaves = worker.chain, worker.containers.leaves
+        self._digest: int = payload["seed"]
+        self._blocks = [(make_blocks(one), len(one)) for one in payload["blocks"]]
+
+    def change_inputs(self, call: int) -> None:
+        """Change the inputs of a call by the outputs of those before it."""
+        if call:
+            self._functions.derive(*self._blocks[call], self._digest)
+
+    def add_outputs(self, result: Any) -> None:
+        """Add all bytes of a result to the digest."""
+        for leaf in self._leaves(result):
+            if isinstance(leaf, Tensor) and (extent := find_extent(leaf)):
+                self._digest = self._functions.absorb(self._digest, *extent)
+
+
+def _run_calls(worker: Worker, given: list[Any], chain: RunningChain | None, *, copies: bool) -> list[Any]:
     assert worker.program is not None
+    if chain is None and not copies:
+        return [worker.program(*args, **kwargs) for args, kwargs in given]
+    results = []
+    for at, (args, kwargs) in enumerate(given):
+        if chain:
+            chain.change_inputs(at)
+        result = worker.program(*args, **kwargs)
+        if copies:
+            result = pytree.tree_map_only(Tensor, torch.clone, result)
+        if chain:
+            chain.add_outputs(result)
+        results.append(result)
+    return results
+
+
+def _run_timed(worker: Worker, number: int, given: list[Any], chain: RunningChain | None, *, copies: bool) -> Any:
+    """The timed call: from the start signal until it is marked as done."""
     worker.control_block.wait_for_start(number)
     worker.timer.start()
     try:
-        results = [worker.program(*args, **kwargs) for args, kwargs in given]
+        results = _run_calls(worker, given, chain, copies=copies)
         result = results if len(given) > 1 else results[0]
-        outputs = [leaf for leaf in _result_leaves(result) if isinstance(leaf, Tensor)]
-        worker.timer.stop(outputs)
-        worker.control_block.publish_outputs(
-            [extent for leaf in outputs if (extent := find_extent(leaf))], find_segments(outputs)
-        )
+        with _own_code_only():
+            outputs = [leaf for leaf in worker.containers.leaves(result) if isinstance(leaf, Tensor)]
+            worker.timer.stop(outputs)
+            worker.control_block.publish_outputs(
+                [extent for leaf in outputs if (extent := find_extent(leaf))], find_segments(outputs)
+            )
         claimed_ns = worker.timer.time_ns()
     except BaseException as error:
         worker.control_block.publish_done(number, 0, raised=True)
@@ -224,10 +304,6 @@ def _run_timed(worker: Worker, number: int, given: list[Any]) -> Any:
         raise
     worker.control_block.publish_done(number, claimed_ns)
     return result
-
-
-def _result_leaves(result: Any) -> list[Any]:
-    return [result] if type(result) is Tensor else pytree.tree_leaves(result)
 
 
 def find_segments(values: Iterable[Tensor]) -> list[Segment]:
@@ -250,6 +326,8 @@ def find_extent(value: Tensor) -> Extent | None:
         return None
     if not value.numel():
         return 0, 0
+    if value.is_contiguous():
+        return value.data_ptr(), value.nbytes
     num_elements = 1 + sum((size - 1) * stride for size, stride in zip(value.shape, value.stride(), strict=True))
     return value.data_ptr(), num_elements * value.element_size()
 
@@ -275,10 +353,10 @@ def describe_leaf(leaf: Any) -> Packed:
 
 
 def _make_report(worker: Worker) -> dict[str, Any]:
-    leaf_by_path = {pytree.keystr(path): leaf for path, leaf in pytree.tree_flatten_with_path(worker.result)[0]}
+    leaves = worker.containers.leaves_by_path(worker.result)
     return {
-        "structure": describe_structure(worker.result),
-        "leaves": {path: describe_leaf(leaf) for path, leaf in leaf_by_path.items()},
+        "structure": describe_structure(worker.result, worker.containers),
+        "leaves": {path: describe_leaf(leaf) for path, leaf in leaves.items()},
         "state_descriptors": describe_state(worker.program),
         "segments": find_segments(named_state(worker.program).values()),
         "is_stream_ordered": worker.timer.is_stream_ordered(),
@@ -317,7 +395,7 @@ def _storage_at(address: int, size: int, device: str) -> torch.UntypedStorage:
 @report_internal_errors
 def run(payload: dict[str, Any]) -> dict[str, Any]:
     """One observed call; `payload`: `inputs` (packed leaves), `state` (packed values with `names`, or None),
-    `sizes_bytes` of the outputs, `twice`."""
+    `sizes_bytes` of the outputs, `seed`, `twice`."""
     worker = current_worker()
     assert worker.program is not None
     poison_allocator(True)
@@ -326,7 +404,9 @@ def run(payload: dict[str, Any]) -> dict[str, Any]:
     inputs = payload["inputs"]
     if worker.device != "cpu":
         inputs = extract_storages(unpack(inputs, worker.device))  # copied to the device once, not for every call
-    arguments = CallArguments(inputs, worker.spec, worker.leaves, worker.device, payload["sizes_bytes"])
+    arguments = CallArguments(
+        inputs, worker.spec, worker.leaves, worker.device, payload["sizes_bytes"], payload["seed"]
+    )
     observed = observe(worker.program, arguments, twice=payload["twice"])
     return {
         "structure": observed.structure,

@@ -1,0 +1,61 @@
+// The chain between the calls of a series: the inputs of a call follow from the outputs of the call before it.
+#include <cstdint>
+#include <cstring>
+
+namespace {
+constexpr uint64_t STEP = 0x9E3779B97F4A7C15ull;
+
+uint64_t mix(uint64_t value, uint64_t key) {
+    unsigned __int128 product = (unsigned __int128)(value ^ STEP) * (key | 1);
+    return (uint64_t)product ^ (uint64_t)(product >> 64);
+}
+
+// Changes the low bits of each mantissa. Zeros, denormal and infinite numbers, NaN and powers of two stay: they may
+// have a meaning (a mask, a bound), and none becomes another kind of number.
+template <class Word>
+void change(Word* words, uint64_t count, Word changed, Word exponent, Word mantissa, uint64_t digest) {
+    const uint32_t low = (uint32_t)digest, high = (uint32_t)(digest >> 32);
+    for (uint64_t at = 0; at < count; ++at) {
+        uint32_t bits = ((uint32_t)at + low) * 0x9E3779B9u;
+        bits = (bits ^ (bits >> 15) ^ high) * 0x85EBCA6Bu;
+        bits = (bits ^ (bits >> 13)) * 0xC2B2AE35u;
+        Word random = (Word)bits;
+        if constexpr (sizeof(Word) == 8) random = (Word)bits * 0x9E3779B97F4A7C15ull;
+        const Word word = words[at], scale = word & exponent;
+        const bool keeps = scale == 0 || scale == exponent || (word & mantissa) == 0;
+        words[at] = keeps ? word : word ^ (random & changed);
+    }
+}
+}  // namespace
+
+struct Block {
+    uint64_t address, bytes, item_bytes, changed, exponent, mantissa;
+};
+
+extern "C" uint64_t absorb(uint64_t digest, const void* data, uint64_t bytes) {
+    const unsigned char* from = (const unsigned char*)data;
+    uint64_t lanes[4] = {digest, digest + STEP, digest + 2 * STEP, digest ^ bytes};
+    for (; bytes >= 32; from += 32, bytes -= 32)
+        for (int lane = 0; lane < 4; ++lane) {
+            uint64_t word;
+            std::memcpy(&word, from + 8 * lane, 8);
+            lanes[lane] = mix(word, lanes[lane] + STEP);
+        }
+    uint64_t tail[4] = {};
+    std::memcpy(tail, from, bytes);
+    for (int lane = 0; lane < 4; ++lane) lanes[lane] = mix(tail[lane], lanes[lane] + STEP);
+    return mix(mix(lanes[0], lanes[1]), mix(lanes[2], lanes[3]));
+}
+
+extern "C" void derive(const Block* blocks, uint64_t count, uint64_t digest) {
+    for (uint64_t at = 0; at < count; ++at) {
+        const Block& one = blocks[at];
+        const uint64_t key = mix(at, digest), words = one.bytes / one.item_bytes;
+        if (one.item_bytes == 2)
+            change((uint16_t*)one.address, words, (uint16_t)one.changed, (uint16_t)one.exponent, (uint16_t)one.mantissa, key);
+        if (one.item_bytes == 4)
+            change((uint32_t*)one.address, words, (uint32_t)one.changed, (uint32_t)one.exponent, (uint32_t)one.mantissa, key);
+        if (one.item_bytes == 8)
+            change((uint64_t*)one.address, words, (uint64_t)one.changed, (uint64_t)one.exponent, (uint64_t)one.mantissa, key);
+    }
+}

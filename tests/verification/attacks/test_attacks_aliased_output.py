@@ -1,0 +1,55 @@
+"""Outputs that share memory with inputs, other outputs or themselves."""
+
+import pytest
+import torch
+
+from kernelwright.verification.attacks.aliased_output import OutputMemory, TensorMemory, describe_outputs, find_aliasing
+
+
+def describe(outputs: dict[str, torch.Tensor], *inputs: torch.Tensor) -> dict[str, OutputMemory]:
+    storages = [(one.untyped_storage().data_ptr(), one.untyped_storage().nbytes()) for one in inputs]
+    return describe_outputs({path: TensorMemory.of(one) for path, one in outputs.items()}, storages)
+
+
+def find(got: dict[str, torch.Tensor], expected: dict[str, torch.Tensor], *inputs: torch.Tensor) -> str:
+    reason = find_aliasing(describe(got, *inputs), describe(expected, *inputs))
+    return f"{reason.code}: {reason.detail}" if reason else ""
+
+
+@pytest.mark.parametrize("path", ["", "[0]"])
+def test_input_returned(path: str) -> None:
+    x = torch.randn(4, 5)
+    assert find({path: x}, {path: x.clone()}, torch.randn(3), x).startswith("aliased-output")
+    assert find({path: x[1:3]}, {path: x[1:3].clone()}, x).endswith("input 0; the reference returns new values")
+    assert not find({path: x.clone()}, {path: x.clone()}, x)
+
+
+def test_views_that_the_reference_returns_are_allowed() -> None:
+    x = torch.randn(4, 6)
+    views = {"[0]": x[:2], "[1]": x.t()}
+    assert not find(views, views, x)
+    assert not find({path: one.clone() for path, one in views.items()}, views, x)
+
+
+def test_outputs_in_one_memory() -> None:
+    both = torch.randn(2, 8)
+    apart = {"[0]": both[0].clone(), "[1]": both[1].clone()}
+    assert not find({"[0]": both[0], "[1]": both[1]}, apart)
+    assert "shares its memory with output" in find({"[0]": both[0], "[1]": both[0]}, apart)
+    assert not find({"[0]": both[:, ::2], "[1]": both[:, 1::2]}, {"[0]": both[:, ::2].clone(), "[1]": both[:, 1::2]})
+
+
+def test_several_elements_at_one_address() -> None:
+    row = torch.randn(1, 8)
+    expected = {"": row.expand(4, 8).clone()}
+    assert "several elements at one address" in find({"": row.expand(4, 8)}, expected)
+    assert "several elements at one address" in find({"": torch.randn(11).as_strided((4, 8), (1, 1))}, expected)
+
+
+def test_lazy_negation_and_stored_order() -> None:
+    z = torch.randn(4, 5, dtype=torch.complex64)
+    lazy = z.clone().conj().imag
+    assert "only when it is read" in find({"": lazy}, {"": -z.imag.clone()})
+    transposed = torch.randn(5, 4).t()
+    assert find({"": transposed}, {"": torch.randn(4, 5)}).startswith("wrong-strides")
+    assert not find({"": torch.randn(4, 5)}, {"": transposed})
