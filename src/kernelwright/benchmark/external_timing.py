@@ -12,7 +12,7 @@ import contextlib
 import secrets
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
-from statistics import median, quantiles
+from statistics import median
 from typing import Any, Self
 
 import torch
@@ -25,48 +25,34 @@ from kernelwright.core.timing import Conditions, Timing
 from kernelwright.core.units import number_text, time_text
 from kernelwright.core.verdict import Reason
 from kernelwright.measure.clock import wall_s
-from kernelwright.measure.clock_agreement import ClockComparison, TimedCall
+from kernelwright.measure.clock_agreement import MIN_TIME_US, ClockComparison, TimedCall, trusted_time_us
 from kernelwright.measure.conditions import allocation_policy
 from kernelwright.measure.statistics import median_interval
-from kernelwright.problems.problem import Args, Problem, tensor_leaves
+from kernelwright.problems.problem import Args, Problem
 from kernelwright.sandbox import ForkServer, Limits
-from kernelwright.verification.accuracy.chained_inputs import chained_leaves
 from kernelwright.verification.accuracy.comparison import format_policy
-from kernelwright.verification.accuracy.near_limit import MIN_DRAWS, DrawResult
-from kernelwright.verification.accuracy.prescreen import prescreen_distance
 from kernelwright.verification.attacks.idle_work import find_idle_work
-from kernelwright.verification.execution import ObservedCall
+from kernelwright.verification.call_series import CheckedSeries, SeriesPlan
 from kernelwright.verification.output_checker import OutputChecker, to_reason
 from kernelwright.verification.reference import Reference
-from kernelwright.verification.transport.call_chain import compiled_library
 from kernelwright.verification.transport.client import CandidateClient
-from kernelwright.verification.transport.control_block import MAX_EXTENTS
 from kernelwright.verification.transport.runners import PRELOAD_MODULES, InspectedRunner
 from kernelwright.verification.verdict import SEED_BITS, mark_timed_call
 
 TARGET_SERIES_US = 5_000.0
 """Target length of a series, if enough calls fit. Start and end of a series are known to some tens of us."""
-MAX_CALLS_PER_SERIES = 1024
-MAX_INPUT_BYTES, MAX_OUTPUT_BYTES = 64 << 20, {"cpu": 8 << 20, "cuda": 256 << 20}
-"""Limits for a series: outputs of all calls stay allocated until the series ends and they are read."""
 HOST_LAUNCH_US = 60.0
 """Host time to launch one call. The device is kept busy before the first call of a series so that the host gets ahead;
 a call that needs more host time than this is timed including its host time."""
 COLD_INPUT_BYTES = 1 << 20
 """From this input size a call reads its inputs from DRAM; smaller inputs stay in a cache in real use too."""
 WARMUP_ROUNDS, MIN_ROUNDS, MAX_ROUNDS = 2, 5, 15
-MAX_OUTLIERS_CHECKED = 8
-"""Maximum number of outlier calls checked per series: with a legitimate candidate all calls may be outliers."""
 OUTPUT_CHECK_PROBABILITY = 0.5
 """Share of rounds whose outputs are read; chosen at random, so the candidate cannot predict them."""
 PAIR_BUDGET_S = 2.5
 """No new round starts after this time, once `MIN_ROUNDS` are done."""
-MAX_UNCERTAINTY = 0.1
-"""Share of the external time up to which the worker's own clock may correct it."""
 REUSE_CALLS = 3
 """Calls that show whether a candidate writes all outputs to one buffer."""
-MIN_TIME_US = 0.001
-"""Smallest time that is reported."""
 
 
 class CandidateRejectedError(Exception):
@@ -85,7 +71,7 @@ class _Variant:
     baseline: str = ""
     """Name of the baseline; empty for a candidate."""
     runner: InspectedRunner = field(init=False)
-    output_checker: OutputChecker = field(init=False)
+    series: CheckedSeries = field(init=False)
     timed_calls: list[TimedCall] = field(default_factory=list)
 
     def close(self) -> None:
@@ -136,9 +122,9 @@ class ExternalBenchmark:
         self.rejections: dict[str, Reason] = {}
         self._variants: list[_Variant] = []
         self._model = self._reference.probe()
-        self._chained = chained_leaves(self._reference.make_inputs(0)) if device == "cpu" else []
-        self._max_calls, self._cold_inputs = self._series_limits()
-        self._num_calls = self._calls_per_series(expected_call_us or self._time_reference())
+        self._plan = SeriesPlan.of(self._reference, self._model, device)
+        self._cold_inputs = self._plan.input_bytes >= COLD_INPUT_BYTES or device == "cuda"
+        self._num_calls = self._calls_per_series(expected_call_us or self._reference.time_us())
         self._stack = contextlib.ExitStack()
 
     def __enter__(self) -> Self:
@@ -220,9 +206,9 @@ class ExternalBenchmark:
         self._reject_false_clock(variant, variant.timed_calls)
         calls = number_text(MIN_ROUNDS * self._num_calls, "call")
         yield f"{calls} with new values passed the quick check, {MIN_ROUNDS} of them the full check"
-        shapes, reason = variant.output_checker.check_held_out(self._reference)
-        if reason := reason or variant.output_checker.decide_near_limit(
-            self._reference, list(variant.output_checker.near_limits.pending)
+        shapes, reason = variant.series.checker.check_held_out(self._reference)
+        if reason := reason or variant.series.checker.decide_near_limit(
+            self._reference, list(variant.series.checker.near_limits.pending)
         ):
             raise CandidateRejectedError(variant.name, reason)
         if shapes:
@@ -232,9 +218,9 @@ class ExternalBenchmark:
             with _reject_on_error(variant):
                 traced = variant.runner.client.call(inputs, read_outputs=True, trace=True, seed=seed)
                 assert traced.observed
-                reason = variant.output_checker.check(
+                reason = variant.series.checker.check(
                     traced.observed, self._reference.make_timed_set(inputs, seed)
-                ) or self._resample_near_limit(variant)
+                ) or variant.series.decide_near_limit(self._more_inputs())
             if reason:
                 raise CandidateRejectedError(variant.name, reason)
             took = time_text(sum(one.time_us for one in traced.kernels))
@@ -269,7 +255,7 @@ class ExternalBenchmark:
         variant.runner = runner = opened.enter_context(
             InspectedRunner(source, variant.target, self._device, self._limits, variant.fork_server)
         )
-        runner.input_series, runner.chained = self._draw_inputs()[0], self._chained
+        runner.input_series, runner.chained = self._draw_inputs()[0], self._plan.chained
         runner.launch_ahead_us = TARGET_SERIES_US
         if variant.baseline:
             runner.load_task = "kernelwright.benchmark.baselines:load_baseline", {"which": variant.baseline}
@@ -278,7 +264,8 @@ class ExternalBenchmark:
             runner.client.timer.cache_flush_bytes = self._cache_bytes if self._cold_inputs else 0
         runner.client.requires_grad = self._problem.needs_grad(runner.input_series[0])
         state_names, deterministic = self._reference.state_names, self._problem.deterministic
-        variant.output_checker = OutputChecker(runner, self._model, state_names, self._policy, deterministic)
+        checker = OutputChecker(runner, self._model, state_names, self._policy, deterministic)
+        variant.series = CheckedSeries(runner, self._reference, self._plan, checker, self._rng)
         if not variant.baseline:
             self._find_reused_outputs(runner.client)
         runner.client.child.stop()
@@ -293,79 +280,22 @@ class ExternalBenchmark:
         self, variant: _Variant, inputs: list[Args], seed: int, *, check_outputs: bool, thorough: bool
     ) -> None:
         """Run one series of a variant and stop its process until the next round."""
-        client = variant.runner.client
-        series = client.call_series(
-            inputs, read_outputs=check_outputs, structure=self._model.structure, seed=seed, chained=self._chained
-        )
-        variant.timed_calls.append(series.timed_call)
+        made = variant.series.run(inputs, seed, read_outputs=check_outputs)
+        variant.timed_calls.append(made.timed_call)
         if check_outputs and (
-            reason := self._find_rejection(variant.output_checker, series.observed, inputs, seed, thorough)
-            or self._resample_near_limit(variant)
+            reason := variant.series.check(made.observed, inputs, seed, thorough=thorough)
+            or variant.series.decide_near_limit(self._more_inputs())
         ):
             raise CandidateRejectedError(variant.name, mark_timed_call(reason))
-        client.child.stop()
-
-    def _find_rejection(
-        self, checker: OutputChecker, observed: list[ObservedCall], inputs: list[Args], seed: int, thorough: bool
-    ) -> Reason | None:
-        """The reason to reject a series, if any.
-
-        Fully checks all calls with unexpected side effects and the prescreened calls that are farthest from the
-        reference: one random call is prescreened, or every call if `thorough`. A thorough check always includes the
-        random call, so that no outlier can divert the judge from the other calls.
-        """
-        random_call = self._rng.randrange(len(observed))
-        with_side_effects = {i for i, call in enumerate(observed) if self._has_side_effects(call)}
-        screened = set(range(len(observed))) - with_side_effects if thorough else {random_call} - with_side_effects
-        distances = [
-            (prescreen_distance(observed[i], inputs[i], self._reference.run(inputs[i], seed)), i) for i in screened
-        ]
-        outliers = [i for distance, i in sorted(distances, reverse=True)[:MAX_OUTLIERS_CHECKED] if distance > 1]
-        extra = [random_call] if thorough else []
-        for i in sorted({*with_side_effects, *outliers, *extra}):
-            input_set = self._reference.make_timed_set(inputs[i], seed)
-            if reason := checker.check(observed[i], input_set):
-                return reason
-            if i == random_call and checker.limit_ratio is not None:
-                checker.near_limits.add(input_set.kind, checker.limit_ratio)
-        return None
-
-    def _has_side_effects(self, call: ObservedCall) -> bool:
-        """Whether a call has side effects that the reference does not have."""
-        unexpected = call.mutated_inputs.keys() - self._mutated | call.changed_state.keys() - self._state
-        return bool(unexpected or call.out_of_bounds_inputs or not call.complete_on_return)
-
-    def _resample_near_limit(self, variant: _Variant) -> Reason | None:
-        """Decide calls that exceeded the accuracy limit slightly by checking random calls of more series.
-
-        The calls checked before were the farthest from the reference, a biased sample.
-        """
-        checker = variant.output_checker
-
-        def calls() -> Iterator[tuple[ObservedCall, Args, int]]:
-            while True:
-                inputs, seed = self._draw_inputs()
-                series = variant.runner.client.call_series(
-                    inputs, read_outputs=True, structure=self._model.structure, seed=seed, chained=self._chained
-                )
-                for i in self._rng.sample(range(len(inputs)), min(len(inputs), MIN_DRAWS)):
-                    yield series.observed[i], inputs[i], seed
-
-        random_calls = calls()
-
-        def draw(number: int) -> DrawResult:
-            observed, inputs, seed = next(random_calls)
-            checked = checker.check(observed, self._reference.make_timed_set(inputs, seed))
-            return DrawResult(checked, checker.limit_ratio)
-
-        reasons = (checker.near_limits.decide(kind, draw) for kind in list(checker.near_limits.pending))
-        return next(filter(None, reasons), None)
+        variant.runner.client.child.stop()
 
     def _summarize(self, variant: _Variant) -> Timing:
         timed_calls = variant.timed_calls[WARMUP_ROUNDS:]
         on_device = self._device == "cuda"
         self._reject_false_clock(variant, timed_calls)
-        samples = [_trusted_time_us(one, variant.runner.null_calls) / self._num_calls for one in timed_calls]
+        samples = [trusted_time_us(one, variant.runner.null_series) / self._num_calls for one in timed_calls]
+        if not variant.baseline and (reason := variant.series.find_false_time(median(samples), self._num_calls)):
+            raise CandidateRejectedError(variant.name, reason)
         low, high = median_interval(samples)
         return Timing(
             name=variant.name,
@@ -384,11 +314,11 @@ class ExternalBenchmark:
         )
 
     def _reject_false_clock(self, variant: _Variant, timed_calls: list[TimedCall]) -> None:
-        clocks = ClockComparison.from_calls(timed_calls, variant.runner.null_calls, disturbed=self._device == "cuda")
+        clocks = ClockComparison.from_calls(timed_calls, variant.runner.null_series, disturbed=self._device == "cuda")
         if variant.baseline:
             return
         output_bytes = sum(variant.runner.client.output_sizes_bytes) * self._num_calls
-        if reason := find_idle_work(timed_calls, variant.runner.null_calls, output_bytes):
+        if reason := find_idle_work(timed_calls, variant.runner.null_series, output_bytes):
             raise CandidateRejectedError(variant.name, reason)
         if clocks.underreports:
             detail = (
@@ -404,66 +334,14 @@ class ExternalBenchmark:
         inputs = self._reference.make_timed_inputs(self._series_index, self._num_calls)
         return inputs, self._reference.call_seed(self._series_index)
 
-    def _series_limits(self) -> tuple[int, bool]:
-        """The maximum number of calls per series, and whether inputs are cold.
-
-        It is 1 if a call depends on the state that an earlier one leaves, or if nothing can make the inputs of a call
-        on the host depend on the outputs of the one before.
-        """
-        inputs = self._reference.make_inputs(0)
-        expected = self._reference.make_set(inputs, self._reference.call_seed(0)).expected
-        self._mutated, self._state = set(expected.mutated_inputs), set(expected.initial_state)
-        input_bytes = sum(one.nbytes for one in tensor_leaves(inputs))
-        output_bytes = sum(one.nbytes for one in expected.reference)
-        stateful = expected.initial_state or expected.draws_random
-        if self._device == "cpu":
-            stateful = stateful or not (any(self._chained) and compiled_library())
-        else:
-            stateful = stateful or expected.mutated_inputs
-        max_calls = min(
-            MAX_CALLS_PER_SERIES,
-            MAX_INPUT_BYTES // max(1, input_bytes),
-            MAX_OUTPUT_BYTES[self._device] // max(1, output_bytes),
-            MAX_EXTENTS // max(1, len(self._model.tensors)),
-        )
-        return 1 if stateful else max(1, max_calls), input_bytes >= COLD_INPUT_BYTES or self._device == "cuda"
+    def _more_inputs(self) -> Iterator[tuple[list[Args], int]]:
+        while True:
+            yield self._draw_inputs()
 
     def _calls_per_series(self, call_us: float) -> int:
         """Number of calls that fill `TARGET_SERIES_US`."""
         min_us = HOST_LAUNCH_US if self._device == "cuda" else MIN_TIME_US
-        return max(1, min(self._max_calls, int(TARGET_SERIES_US / max(call_us, min_us))))
-
-    def _time_reference(self) -> float:
-        inputs, times_us = self._reference.make_inputs(0), []
-        for _ in range(3):
-            start = wall_s()
-            self._reference.run_values(inputs)
-            times_us.append((wall_s() - start) * 1e6)
-        return min(times_us)
-
-
-def _trusted_time_us(timed_call: TimedCall, null_calls: Sequence[TimedCall]) -> float:
-    """The time by the external clock. The worker's own, which is finer, counts within the uncertainty of the external
-    one, and only where that is a small share of it.
-
-    Of a series that was never seen running only the end is known: then the whole time until it was seen counts.
-    """
-    low, null_us, high = quantiles(map(_midpoint_us, null_calls), n=4)
-    external_us, uncertainty_us = _midpoint_us(timed_call) - null_us, high - low
-    if timed_call.last_running_us:
-        uncertainty_us = max(uncertainty_us, (timed_call.completed_us - timed_call.last_running_us) / 2)
-    else:
-        external_us = timed_call.completed_us - median(one.completed_us for one in null_calls)
-    external_us = max(MIN_TIME_US, external_us)
-    if uncertainty_us > MAX_UNCERTAINTY * external_us:
-        return external_us
-    claimed_us = timed_call.claimed_us - median(one.claimed_us for one in null_calls)
-    return min(max(claimed_us, external_us - uncertainty_us), external_us + uncertainty_us)
-
-
-def _midpoint_us(timed_call: TimedCall) -> float:
-    """Midpoint between the last poll that saw the call running and the first that saw it complete."""
-    return (timed_call.last_running_us + timed_call.completed_us) / 2
+        return max(1, min(self._plan.max_calls, int(TARGET_SERIES_US / max(call_us, min_us))))
 
 
 @contextlib.contextmanager

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import median
+from statistics import median, quantiles
 
 AGREEMENT_SHARE, AGREEMENT_US = 0.10, 2.0
 """Clocks agree if they differ by at most the larger of these, or by the spread of the null calls if that is larger."""
@@ -18,6 +18,10 @@ MIN_CALLS = 5
 MIN_OBSERVED_CALLS = 3
 """Number of calls that the verifier must have observed while running before it rejects a claimed time: on a busy
 machine it sleeps through some calls."""
+MAX_UNCERTAINTY = 0.1
+"""Share of the external time up to which the worker's own clock may correct it."""
+MIN_TIME_US = 0.001
+"""Smallest time that is reported."""
 TIME_SLICE_US = 500.0
 """Shorter than a process's time slice on a shared device, longer than a null call on an exclusive one."""
 
@@ -162,6 +166,30 @@ def null_spread_us(null_calls: Sequence[TimedCall], share: float = 0.5) -> float
     """How much longer than the shortest null call this share of them takes: times below it cannot be compared."""
     times_us = sorted(one.outputs_read_us - one.queued_us for one in null_calls)
     return _quantile(times_us, share) - times_us[0]
+
+
+def trusted_time_us(timed_call: TimedCall, null_calls: Sequence[TimedCall]) -> float:
+    """The time by the external clock. The worker's own, which is finer, counts within the uncertainty of the external
+    one, and only where that is a small share of it.
+
+    Of a series that was never seen running only the end is known: then the whole time until it was seen counts.
+    """
+    low, null_us, high = quantiles(map(_midpoint_us, null_calls), n=4)
+    external_us, uncertainty_us = _midpoint_us(timed_call) - null_us, high - low
+    if timed_call.last_running_us:
+        uncertainty_us = max(uncertainty_us, (timed_call.completed_us - timed_call.last_running_us) / 2)
+    else:
+        external_us = timed_call.completed_us - median(one.completed_us for one in null_calls)
+    external_us = max(MIN_TIME_US, external_us)
+    if uncertainty_us > MAX_UNCERTAINTY * external_us:
+        return external_us
+    claimed_us = timed_call.claimed_us - median(one.claimed_us for one in null_calls)
+    return min(max(claimed_us, external_us - uncertainty_us), external_us + uncertainty_us)
+
+
+def _midpoint_us(timed_call: TimedCall) -> float:
+    """Midpoint between the last poll that saw the call running and the first that saw it complete."""
+    return (timed_call.last_running_us + timed_call.completed_us) / 2
 
 
 def _select_exclusive(calls: Sequence[TimedCall], max_write_us: float) -> tuple[Sequence[TimedCall], bool]:

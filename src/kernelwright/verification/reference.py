@@ -18,6 +18,7 @@ from torch.utils import _pytree as pytree
 
 from kernelwright.core.cache import digest
 from kernelwright.core.errors import KernelwrightError, MemoryLimitError, ProblemError
+from kernelwright.measure.clock import wall_s
 from kernelwright.problems.held_out import held_out_inputs
 from kernelwright.problems.problem import Args, Problem, temporary_seed, to_device
 from kernelwright.problems.state import replaced_values
@@ -44,6 +45,7 @@ from kernelwright.verification.transport.tensor_codec import PLAIN_TYPES, descri
 HOMOGENEITY_TOLERANCE = 1e-3
 REDRAW_START_INDEX = 2_000_000
 """Redrawn sets of a kind have indices from here on."""
+NUM_TIMED_RUNS = 3
 NO_KIND_INDEX = -1
 """Index of sets that are not drawn from a distribution."""
 FIX_REFERENCE = "fix the reference or its inputs"
@@ -356,6 +358,15 @@ class Reference:
                 return run_program(self._program, self._module, inputs, seed=seed)
         except (Exception, SystemExit):  # inputs of different sets may not fit together
             return None
+
+    def time_us(self) -> float:
+        """Shortest time of a few runs on the problem's own inputs."""
+        inputs, times_us = self.make_inputs(0), []
+        for _ in range(NUM_TIMED_RUNS):
+            start_s = wall_s()
+            self.run_values(inputs)
+            times_us.append((wall_s() - start_s) * 1e6)
+        return min(times_us)
 
     def call_seed(self, index: int) -> int:
         """The secret seed of the random number generators in the call with the inputs of this index."""

@@ -6,15 +6,24 @@ import itertools
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from statistics import median
 from typing import Protocol
 
 from kernelwright.core.units import time_text
 from kernelwright.core.verdict import Reason
-from kernelwright.measure.clock_agreement import MIN_OBSERVED_CALLS, ClockComparison, TimedCall
+from kernelwright.measure.clock_agreement import (
+    MIN_OBSERVED_CALLS,
+    MIN_TIME_US,
+    ClockComparison,
+    TimedCall,
+    trusted_time_us,
+)
+from kernelwright.problems.problem import Args
 from kernelwright.sandbox.process_memory import pause
 from kernelwright.verification.accuracy.near_limit import DrawResult
 from kernelwright.verification.accuracy.prescreen import prescreen_distance
 from kernelwright.verification.attacks.idle_work import find_idle_work
+from kernelwright.verification.call_series import CheckedSeries, SeriesPlan
 from kernelwright.verification.execution import ObservedCall
 from kernelwright.verification.output_checker import OutputChecker
 from kernelwright.verification.reference import REDRAW_START_INDEX, InputSet, Reference
@@ -28,6 +37,9 @@ MAX_DISAGREEMENTS, MIN_FALSE_TIMES, RETRY_DELAY_S = 3, 2, 0.3
 interfered. A false time must be seen more than once."""
 MAX_BATCHES = 12
 """Including batches during which other processes used the device."""
+
+NUM_SERIES, SERIES_US, MAX_SERIES_CALLS = 3, 2_000.0, 16
+"""Series that are checked, the time of the reference that the calls of one take, and their largest number of calls."""
 
 
 class InterleavedCalls(Protocol):
@@ -131,3 +143,55 @@ class TimedVerification:
         clocks = self._false_times[-1]
         reported, external = time_text(clocks.observed_claim_us), time_text(clocks.external_min_us)
         return Reason(code="false-time", detail=f"self-reported {reported} for a call that took at least {external}")
+
+
+@dataclass
+class SeriesVerification:
+    """Series of calls with fresh inputs of the problem's own, timed and checked as in a benchmark.
+
+    Attributes:
+        num_calls: in each series; does not depend on the candidate.
+        call_us: median time of a call of these series on the external clock.
+    """
+
+    series: CheckedSeries
+    num_calls: int
+    call_us: float | None = None
+
+    @classmethod
+    def plan(
+        cls, runner: InspectedRunner, reference: Reference, template: ObservedCall, checker: OutputChecker
+    ) -> SeriesVerification | None:
+        """The series for a runner that has not loaded its candidate yet; None where the program allows none."""
+        plan = SeriesPlan.of(reference, template, runner.device)
+        count = min(plan.max_calls, MAX_SERIES_CALLS, max(2, int(SERIES_US / max(reference.time_us(), MIN_TIME_US))))
+        if count < 2:
+            return None
+        runner.input_series, runner.chained = reference.make_input_series(0, count), plan.chained
+        return cls(CheckedSeries(runner, reference, plan, checker, reference.make_rng("series")), count)
+
+    def run(self, first_index: int) -> Reason | None:
+        """Make all series; the reason to reject the candidate, or None.
+
+        Args:
+            first_index: index of the first input set.
+        Raises:
+            LimitError, TaskError, TamperingError: the candidate failed.
+        """
+        series, client = self.series, self.series.runner.client
+        times_us, thorough = [], series.rng.randrange(NUM_SERIES)
+        client.copies_outputs = client.kept.are_reused
+        for number, (inputs, seed) in enumerate(itertools.islice(self._draw_inputs(first_index), NUM_SERIES)):
+            made = series.run(inputs, seed, read_outputs=True)
+            times_us.append(trusted_time_us(made.timed_call, series.runner.null_series) / self.num_calls)
+            reason = series.check(made.observed, inputs, seed, thorough=number == thorough)
+            if reason := reason or series.decide_near_limit(self._draw_inputs(first_index + NUM_SERIES)):
+                return reason
+        client.copies_outputs = False
+        self.call_us = median(times_us)
+        return series.find_false_time(self.call_us, self.num_calls)
+
+    def _draw_inputs(self, first_index: int) -> Iterator[tuple[list[Args], int]]:
+        reference = self.series.reference
+        for index in itertools.count(first_index):
+            yield reference.make_timed_inputs(index, self.num_calls), reference.call_seed(index)

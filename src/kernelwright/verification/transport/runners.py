@@ -96,7 +96,7 @@ class RpcRunner:
 
     def __init__(self, problem: str, target: str, device: str, limits: Limits, fork_server: ForkServer | None) -> None:
         self.name, self.notes, self.protections = source_stem(target), (), protections(limits)
-        self._problem, self._target, self._device = absolute_target(problem), absolute_target(target), device
+        self._problem, self._target, self.device = absolute_target(problem), absolute_target(target), device
         self._limits, self._fork_server = limits, fork_server
         self._stack = contextlib.ExitStack()
         self._child_stack = contextlib.ExitStack()
@@ -147,16 +147,16 @@ class RpcRunner:
 
     def _open_child(self) -> dict[str, Any]:
         """Start the isolated child and load the problem in it."""
-        isolation = make_isolation(self._problem, self._target, self._device)
+        isolation = make_isolation(self._problem, self._target, self.device)
         compile_folders = (Path(isolation.cache_dir), *(cache_dir(kind) for kind in COMPILE_CACHES))
         self._child = self._child_stack.enter_context(self._running_server.fork_child(self._limits, isolation))
         folders = (*compile_folders, Path(self._child.scratch_dir), Path(split_target(self._target)[0]).parent)
         self.own_folders = tuple(str(one.resolve()) for one in folders)
         self.protections = self._child.protections
-        library = compiled_library() if self._device == "cpu" else ""
+        library = compiled_library() if self.device == "cpu" else ""
         payload = {
             "problem": self._problem,
-            "device": self._device,
+            "device": self.device,
             "folder": str(Path.cwd()),
             "chain_library": library,
         }
@@ -166,7 +166,7 @@ class RpcRunner:
         self.name, self.notes, self.state_kinds = reply["name"], tuple(reply["notes"]), reply["state"]
 
     def _unpack_dict(self, keys: list[Any], packed: Packed) -> dict[Any, Any]:
-        return dict(zip(keys, unpack(packed, self._device), strict=True))
+        return dict(zip(keys, unpack(packed, self.device), strict=True))
 
 
 class InspectedRunner(RpcRunner):
@@ -174,11 +174,12 @@ class InspectedRunner(RpcRunner):
 
     Attributes:
         client: makes the timed calls.
-        input_series: inputs of the calls of a series, for timing in series.
+        input_series: inputs of the calls of a series; empty where no series are timed.
         chained: as in `CandidateClient.call_series`.
         launch_ahead_us: as in `ExternalTimer`.
         load_task: the task that loads the candidate and its payload.
-        null_calls: timed null calls in the same child before the candidate was loaded.
+        null_calls, null_series: timed null calls, and series of them, in the same child before the candidate was
+            loaded.
     """
 
     client: CandidateClient
@@ -187,16 +188,19 @@ class InspectedRunner(RpcRunner):
     launch_ahead_us: float = LAUNCH_AHEAD_US
     load_task: tuple[str, Packed] | None = None
     null_calls: Sequence[TimedCall] = ()
+    null_series: Sequence[TimedCall] = ()
 
     def load(self, inputs: Args, template: ObservedCall) -> None:
         cleanup = self._child_stack.enter_context(contextlib.ExitStack())
         control_block = self._open_child()["control_block"]
-        memory = (RemoteMemory if self._device == "cpu" else RemoteDeviceMemory)(self._child)
+        memory = (RemoteMemory if self.device == "cpu" else RemoteDeviceMemory)(self._child)
         cleanup.callback(memory.close)
         self.client = CandidateClient(self._child, control_block, memory, [value.nbytes for value in template.tensors])
         self.client.timer.launch_ahead_us = self.launch_ahead_us
         self.protections = (*self._child.protections, "outputs read and calls timed by the verifier")
-        self.null_calls = self._time_null_calls(self.input_series or [inputs], template)
+        self.null_calls = self._time_null_calls([inputs], template)
+        if self.input_series:
+            self.null_series = self._time_null_calls(self.input_series, template)
         self._apply_load_reply(
             self.client.load(*(self.load_task or (f"{WORKER_MODULE}:load", {"candidate": self._target})))
         )
@@ -206,13 +210,13 @@ class InspectedRunner(RpcRunner):
         a series on the host, which takes long to prepare."""
 
         def spread(timed_calls: Sequence[TimedCall]) -> float:
-            return null_spread_us(timed_calls, NULL_CALL_QUANTILE[self._device])
+            return null_spread_us(timed_calls, NULL_CALL_QUANTILE[self.device])
 
         def time_calls() -> list[TimedCall]:
             return self.client.time_null_calls(inputs, template.tensors, NUM_NULL_CALLS, self.chained)
 
         start_s, best = wall_s(), time_calls()
-        for _ in range(0 if self.input_series and self._device == "cpu" else NULL_CALL_ATTEMPTS):
+        for _ in range(0 if len(inputs) > 1 and self.device == "cpu" else NULL_CALL_ATTEMPTS):
             if spread(best) <= NULL_CALL_SPREAD_US or wall_s() - start_s > NULL_CALL_TIMEOUT_S:
                 break
             best = min(best, time_calls(), key=spread)
@@ -265,7 +269,7 @@ class InProcessRunner:
         self._program = loaded.program if loaded else candidate
         self.name = loaded.name if loaded else getattr(candidate, "__name__", type(candidate).__name__)
         self.notes = loaded.notes if loaded else ()
-        self._device = device
+        self.device = device
 
     def __enter__(self) -> InProcessRunner:
         return self
@@ -280,5 +284,5 @@ class InProcessRunner:
         self, inputs: Args, state: State | None, output_sizes_bytes: list[int], *, twice: bool, seed: int
     ) -> ObservedCall:
         leaves, spec = pytree.tree_flatten(inputs)
-        call = CallArguments(extract_storages(leaves), spec, leaves, self._device, output_sizes_bytes, seed)
+        call = CallArguments(extract_storages(leaves), spec, leaves, self.device, output_sizes_bytes, seed)
         return observe(self._program, call, twice=twice)  # pyright: ignore[reportArgumentType]
