@@ -6,7 +6,7 @@ from collections import Counter
 import pytest
 from tiers import fast_first
 
-import kernelwright.benchmark.external_timing as outside_module
+import kernelwright.verification.call_series as call_series
 from kernelwright.benchmark.bench import bench
 from kernelwright.benchmark.external_timing import MIN_ROUNDS, WARMUP_ROUNDS, CandidateRejectedError, ExternalBenchmark
 from kernelwright.benchmark.pairs import PairedTimings, time_pairs
@@ -214,7 +214,7 @@ def test_a_tolerance_holds_where_it_is_timed_too(file):
 
 @pytest.mark.parametrize("text", [COUNTS, DRAWS])
 def test_where_a_call_depends_on_those_before_it_each_is_alone(file, text):
-    assert outside(file("problem.py", text), {})._max_calls == 1
+    assert outside(file("problem.py", text), {})._plan.max_calls == 1
 
 
 GELU = """
@@ -305,9 +305,9 @@ def get_inputs():
 def test_what_the_reference_changes_too_is_judged_no_more_often_than_other_calls(file, monkeypatch, change):
     candidate = file("candidate.py", f"def update(x, y):\n    {change}\n    return x\n")
     judged, looked = [], []
-    rejection, distance = OutputChecker.check, outside_module.prescreen_distance
+    rejection, distance = OutputChecker.check, call_series.prescreen_distance
     monkeypatch.setattr(OutputChecker, "check", lambda *given: judged.append(1) or rejection(*given))
-    monkeypatch.setattr(outside_module, "prescreen_distance", lambda *given: looked.append(1) or distance(*given))
+    monkeypatch.setattr(call_series, "prescreen_distance", lambda *given: looked.append(1) or distance(*given))
     with outside(file("problem.py", IN_PLACE) + ":update", {"own": candidate}, seed=1) as timer:
         timer.time_pair("a pair")
     if "2 +" in change:

@@ -122,6 +122,32 @@ def test_dishonest_work_is_called_by_its_name(verdict, candidate, code):
     assert seen.reason.code == code, seen.reason
 
 
+OTHER_IN_SERIES = """
+import sys, time
+def f(x):
+    frame = sys._getframe(1)
+    while frame is not None and "given" not in frame.f_locals: frame = frame.f_back
+    out = torch.nn.functional.gelu(x)
+    if frame is not None and len(frame.f_locals["given"]) > 1: {in_series}
+    else: {alone}
+    return out
+"""
+SMALL_GELU = GELU.replace("512, 1024", "16, 24")
+
+
+def test_calls_back_to_back_are_checked_too(verdict):
+    seen = verdict(OTHER_IN_SERIES.format(in_series="out.zero_()", alone="pass"), problem=SMALL_GELU)
+    assert seen.reason and seen.reason.code == "inaccurate", seen.reason
+    assert "timed call" in seen.reason.detail
+
+
+def test_single_calls_that_take_much_longer_than_those_of_a_series_are_a_false_time(verdict):
+    slow_alone = OTHER_IN_SERIES.format(in_series="pass", alone="time.sleep(0.05)")
+    seen = verdict(slow_alone, problem=SMALL_GELU)
+    assert seen.reason and seen.reason.code == "false-time", seen.reason
+    assert "series" in seen.reason.detail
+
+
 @pytest.mark.slow
 def test_a_library_is_not_ones_own_kernel(verdict):
     assert verdict(TORCH).accepted

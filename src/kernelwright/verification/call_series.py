@@ -156,7 +156,7 @@ class CheckedSeries:
     def find_false_time(self, series_us: float, num_calls: int) -> Reason | None:
         """The reason to reject a time per call of a series of this many calls, which single calls contradict.
 
-        An honest program gains from warm caches and threads that are awake; one that gains more than `MAX_GAIN` and
+        A correct program gains from warm caches and threads that are awake; one that gains more than `MAX_GAIN` and
         `MAX_GAIN_US` in every comparison did the work of several calls at once.
         """
         if num_calls < 2 or not self.plan.chained:

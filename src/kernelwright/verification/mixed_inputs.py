@@ -1,5 +1,5 @@
-"""Inputs whose rows have different distributions, so that a few numbers do not tell one set from another, or a set
-from a timed call."""
+"""Inputs whose rows have different distributions, so that a few numbers do not distinguish one set from another, or
+a set from a timed call."""
 
 from __future__ import annotations
 

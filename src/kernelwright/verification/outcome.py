@@ -30,7 +30,7 @@ class ProgramResult(NamedTuple):
     Attributes:
         mutated_inputs: indices of the mutated inputs.
         changed_state: names of the changed parameters and buffers.
-        draws_random: the run used a random number generator; only where `run_program` was asked for it.
+        draws_random: the run used a random number generator; only where `run_program` checks it.
     """
 
     values: list[Tensor]

@@ -81,6 +81,7 @@ class OutputChecker:
                 input_set.output_sizes_bytes,
                 twice=input_set.repeat_call,
                 seed=input_set.seed,
+                same_address=input_set.same_address,
             )
             self.candidate_s += wall_s() - start_s
             return self.check(observed, input_set)

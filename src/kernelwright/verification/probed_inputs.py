@@ -19,7 +19,7 @@ from torch.utils import _pytree as pytree
 
 from kernelwright.problems.problem import Args, clone_inputs
 from kernelwright.problems.state import replaced_values
-from kernelwright.verification.accuracy.arguments import is_argument, propose
+from kernelwright.verification.accuracy.arguments import is_argument, propose, propose_numbers
 from kernelwright.verification.accuracy.domains import Domain
 from kernelwright.verification.accuracy.ranges import all_finite
 from kernelwright.verification.accuracy.single_changes import changed_values, has_effect, is_changeable
@@ -109,10 +109,17 @@ class ProbedInputs:
     ) -> Args | None:
         """These inputs with other values for one leaf that is an argument; None where the reference takes none."""
         leaf = pytree.tree_leaves(inputs)[target]
-        if not isinstance(leaf, Tensor) or not is_argument(leaf):
+        if not is_argument(leaf):
             return None
         before = self._reference.run_values(inputs)
-        for values in propose(leaf.detach(), generator, skewed=skewed):
+        proposed = (
+            propose(leaf.detach(), generator, skewed=skewed)
+            if isinstance(leaf, Tensor)
+            else ()
+            if skewed
+            else propose_numbers(leaf, generator)
+        )
+        for values in proposed:
             changed = _with_leaf(inputs, target, values)
             after = changed and self._reference.run_values(changed)
             if before and after and self._is_like(after, before):
@@ -216,10 +223,11 @@ def find_targets(
         outputs: the leaves that the reference returns for them.
         changes_state: whether the candidate accepts other parameters.
     """
-    tensors = {at: leaf for at, leaf in enumerate(pytree.tree_leaves(inputs)) if isinstance(leaf, Tensor)}
+    leaves = pytree.tree_leaves(inputs)
+    tensors = {at: leaf for at, leaf in enumerate(leaves) if isinstance(leaf, Tensor)}
     indices = [value for value in outputs.values() if isinstance(value, Tensor) and value.dtype in INDEX_DTYPES]
     most_indices = max((value.numel() for value in indices), default=0)
-    arguments = [at for at, value in tensors.items() if is_argument(value)]
+    arguments = [at for at, value in enumerate(leaves) if is_argument(value)]
     floating = [
         at for at, value in tensors.items() if at not in arguments and takes_special_values(value) and value.dim()
     ]
@@ -239,11 +247,14 @@ def changeable_state(module: torch.nn.Module | None) -> dict[str, Tensor]:
     return {name: value for name, value in named.items() if is_changeable(value)}
 
 
-def _with_leaf(inputs: Args, target: int, values: Tensor) -> Args | None:
+def _with_leaf(inputs: Args, target: int, values: Any) -> Args | None:
     """A copy of the inputs with other values for one leaf; strides and shared storage are kept. None where elements
     of it overlap."""
     changed = clone_inputs(inputs)
-    leaf = pytree.tree_leaves(changed)[target]
+    leaves, spec = pytree.tree_flatten(changed)
+    leaf = leaves[target]
+    if not isinstance(leaf, Tensor):
+        return pytree.tree_unflatten([*leaves[:target], values, *leaves[target + 1 :]], spec)
     with torch.no_grad():
         try:
             leaf.copy_(values)

@@ -60,6 +60,7 @@ class InputSet:
         template: what the reference returns, where its structure may differ from that for the problem's own inputs.
         index: index in the plan, for `Reference.redraw_set`.
         repeat_call: call the candidate a second time with the same inputs, and compare the bits.
+        same_address: the inputs are where those of the call before were.
         special_effect: for inputs with NaN or infinities, masks of the outputs that depend on these; they may spread to
             others, but not be lost.
         groups: rows with different distributions; without any, all rows have `distribution`.
@@ -75,6 +76,7 @@ class InputSet:
     template: ObservedCall | None = None
     index: int = 0
     repeat_call: bool = True
+    same_address: bool = False
     special_effect: list[torch.Tensor] | None = None
     groups: tuple[RowGroup, ...] = ()
     seed: int = 0
@@ -239,6 +241,7 @@ class Reference:
             parameters_perturbed=self._was_perturbed,
             index=planned.index,
             repeat_call=planned.repeat_call,
+            same_address=planned.same_address,
         )
 
     def _compute_expected(
@@ -247,7 +250,10 @@ class Reference:
         seed: int,
         parameters: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext,
     ) -> Expected:
-        values = expected.compute_expected(self._program, self._module, inputs, parameters, seed=seed)
+        sampling_seed = self.derive_seed("sampling", seed)
+        values = expected.compute_expected(
+            self._program, self._module, inputs, parameters, seed=seed, sampling_seed=sampling_seed
+        )
         values.stable_outputs = frozenset("output" + path for path in self._stable_outputs)
         return values
 

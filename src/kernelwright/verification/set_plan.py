@@ -62,6 +62,11 @@ class PlannedSet:
         """Whether the candidate is called a second time with the same inputs, to compare the bits."""
         return self.variant is Variant.DISTRIBUTION
 
+    @property
+    def same_address(self) -> bool:
+        """Whether the inputs are where those of the set before were: every second change is one in place."""
+        return self.variant in CHANGES and self.step % 2 == 0
+
 
 @dataclass(frozen=True)
 class Targets:

@@ -38,7 +38,7 @@ interfered. A false time must be seen more than once."""
 MAX_BATCHES = 12
 """Including batches during which other processes used the device."""
 
-NUM_SERIES, SERIES_US, MAX_SERIES_CALLS = 3, 2_000.0, 16
+NUM_SERIES, SERIES_US, MAX_SERIES_CALLS = 3, 10_000.0, 16
 """Series that are checked, the time of the reference that the calls of one take, and their largest number of calls."""
 
 

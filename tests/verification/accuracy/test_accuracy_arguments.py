@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from kernelwright.verification.accuracy.arguments import is_argument, propose
+from kernelwright.verification.accuracy.arguments import is_argument, propose, propose_numbers
 
 
 def proposals(example, skewed=False, seed=3):
@@ -16,13 +16,36 @@ both = pytest.mark.parametrize("skewed", [False, True])
 
 def test_values_are_no_arguments():
     assert not is_argument(torch.randn(20))
-    assert not is_argument(torch.tensor(3)), "a number of its own is part of the program"
+    assert not is_argument("mean")
+    assert not is_argument(None)
     assert all(
         map(
             is_argument,
-            (torch.arange(5), torch.ones(4), torch.zeros(3, 3).fill_diagonal_(-torch.inf), torch.ones(2, 2).bool()),
+            (
+                3,
+                0.5,
+                True,
+                torch.tensor(3),
+                torch.arange(5),
+                torch.ones(4),
+                torch.zeros(3, 3).fill_diagonal_(-torch.inf),
+                torch.ones(2, 2).bool(),
+            ),
         )
     )
+
+
+@pytest.mark.parametrize(("number", "others"), [(True, {False}), (8, {9, 7, 16, 4}), (-1, {-2}), (0, {1})])
+def test_other_numbers_keep_type_and_sign(number, others):
+    found = list(propose_numbers(number, torch.Generator().manual_seed(0)))
+    assert set(found) == others
+    assert all(type(one) is type(number) for one in found)
+
+
+@pytest.mark.parametrize("number", [0.5, -2.0, 0.0])
+def test_another_factor_has_its_sign(number):
+    (other,) = propose_numbers(number, torch.Generator().manual_seed(0))
+    assert other != number and (other < 0) == (number < 0)
 
 
 @both

@@ -9,7 +9,9 @@ proposals are tried in their order.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -26,15 +28,31 @@ MIN_FACTOR, MAX_FACTOR, ZERO_STD = 0.5, 2.0, 0.1
 """A constant is multiplied by a factor between the first two; zeros are replaced by normal values of the third."""
 
 
-def is_argument(value: Tensor) -> bool:
-    """Whether a tensor selects, counts, masks or is constant, so that distributions of values do not apply to it."""
+def is_argument(value: Any) -> bool:
+    """Whether a leaf is a number, or a tensor that selects, counts, masks or is constant, so that distributions of
+    values do not apply to it."""
+    if not isinstance(value, Tensor):
+        return isinstance(value, (bool, int, float))
     if value.layout != torch.strided or not value.numel() or value.is_complex():
         return False
     if not value.dtype.is_floating_point:
-        return value.dim() > 0
+        return True
     if value.dtype.itemsize < 2 or bool(value.isnan().any()):
         return False
     return _two_values(value) is not None
+
+
+def propose_numbers(example: bool | int | float, generator: torch.Generator) -> Iterator[bool | int | float]:
+    """Numbers of the example's type and sign that differ from it."""
+    if isinstance(example, bool):
+        yield not example
+    elif isinstance(example, int):
+        near = [example + 1, example - 1, 2 * example, example // 2]
+        order = torch.randperm(len(near), generator=generator, device=generator.device).tolist()
+        yield from (near[at] for at in order if near[at] != example and (near[at] < 0) == (example < 0))
+    elif math.isfinite(example):
+        share = torch.rand((), generator=generator, device=generator.device).item()
+        yield example * (MIN_FACTOR + (MAX_FACTOR - MIN_FACTOR) * share) if example else ZERO_STD * share
 
 
 def propose(example: Tensor, generator: torch.Generator, *, skewed: bool) -> Iterator[Tensor]:
@@ -161,7 +179,7 @@ def _strictly_ascending(example: Tensor, generator: torch.Generator) -> Tensor |
 
 
 def _moved_by_one(example: Tensor, generator: torch.Generator) -> Tensor:
-    """Inner values one lower where that keeps them above their neighbours."""
+    """Inner values one lower where that keeps them above the values before them."""
     moved = example.clone()
     chosen = _uniform(example[..., 1:-1], generator) < 0.5
     free = example[..., 1:-1] - example[..., :-2] > 1

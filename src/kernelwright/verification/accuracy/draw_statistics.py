@@ -1,7 +1,7 @@
 """Statistics of draws of a random output: one number or vector for each draw, to be compared with the reference's own.
 
 Elements are standardised with moments of separate draws of the reference, so that the reference's other draws and an
-honest candidate's have the same law, whatever that is and however elements depend on each other.
+correct candidate's have the same law, whatever that is and however elements depend on each other.
 """
 
 from __future__ import annotations

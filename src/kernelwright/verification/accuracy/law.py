@@ -1,7 +1,7 @@
 """Compares the law of a candidate's random output with the reference's, from draws of both.
 
-Every comparison is between statistics of single draws: those of an honest candidate and of the reference are equally
-distributed, so Smirnov's test rejects an honest candidate with a known probability, whatever the law and however the
+Every comparison is between statistics of single draws: those of a correct candidate and of the reference are equally
+distributed, so Smirnov's test rejects a correct candidate with a known probability, whatever the law and however the
 elements depend on each other. Where an element takes few values (dropout: 0 or the scaled input), each value of the
 candidate must be one of them within the error budget.
 """
@@ -34,14 +34,14 @@ from kernelwright.verification.accuracy.expected import Expected
 from kernelwright.verification.accuracy.smirnov import two_sample_critical, two_sample_distance
 
 FALSE_ALARM = 5e-8
-"""Probability that one comparison of an honest candidate's draws rejects it: a verdict makes at most `MAX_COMPARISONS`
+"""Probability that one comparison of a correct candidate's draws rejects it: a verdict makes at most `MAX_COMPARISONS`
 of them, and another 2e-7 is for calls that are compared one by one."""
 MAX_COMPARISONS = 12
 MAX_SUPPORT_ELEMENTS = 1 << 14
 MAX_DISTINCT_SHARE = 0.5
 """An element takes few values if so many of the reference's draws at most have different ones."""
 TOLERANCE, TOLERANCE_EPS = 1e-4, 1 / 8
-"""Differences of a statistic that do not count: honest programs round differently."""
+"""Differences of a statistic that do not count: correct programs round differently."""
 STRONG_CORRELATION = 0.3
 """Repeated or shared random numbers change other statistics too; from this effect on they are reported first."""
 SENTENCES = {

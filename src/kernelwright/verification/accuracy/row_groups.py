@@ -1,7 +1,7 @@
 """Input sets in which only some rows are drawn from the set's distribution and the others are the problem's own.
 
 They are used for programs that compute each row from the same row of some inputs. A few numbers of an input then do
-not tell which distribution it has, and the outputs of each group of rows are checked with the rule of their own
+not identify its distribution, and the outputs of each group of rows are checked with the rule of their own
 distribution: one rule for all of them would be too narrow for some rows or too wide for others.
 """
 
@@ -55,7 +55,7 @@ def draw_rows(num_rows: int, distribution: Distribution, generator: torch.Genera
     """Random groups of rows: half of the distribution, the others of the problem's own values; none where all rows
     must be of the distribution.
 
-    With generators of the same seed, neighbouring distributions of `DISTRIBUTIONS` have each other's rows, so that no
+    With generators of the same seed, consecutive distributions of `DISTRIBUTIONS` have each other's rows, so that no
     row has values of the distribution in both sets.
     """
     order = torch.randperm(num_rows, generator=generator, device=generator.device)

@@ -76,7 +76,7 @@ def _change_floats(
 
 
 def _change_integer(value: Tensor, at: int, generator: torch.Generator) -> Iterator[Tensor]:
-    """Another value that the tensor has; neighbours of it; for ascending ones a step; for distinct ones a swap."""
+    """Another value that the tensor has; adjacent ones; for ascending ones a step; for distinct ones a swap."""
     changed = value.clone()
     flat, given = changed.view(-1) if changed.is_contiguous() else changed.flatten(), value.flatten()
     if not changed.is_contiguous():
@@ -88,8 +88,8 @@ def _change_integer(value: Tensor, at: int, generator: torch.Generator) -> Itera
     if is_ascending(value):
         last = value.shape[-1] - 1
         inner = at if 0 < at % (last + 1) < last else at - at % (last + 1) + 1
-        room_above, room_below = given[inner + 1] > given[inner], given[inner] > given[inner - 1]
-        flat[inner] += 1 if bool(room_above) else -1 if bool(room_below) else 0
+        can_rise, can_fall = given[inner + 1] > given[inner], given[inner] > given[inner - 1]
+        flat[inner] += 1 if bool(can_rise) else -1 if bool(can_fall) else 0
         yield changed
         return
     other = int(torch.randint(given.numel(), (), generator=generator, device=value.device))

@@ -1,4 +1,4 @@
-"""Finds whether a program asks for a stable order, so that the order of equal values is defined."""
+"""Finds whether a program requires a stable order, so that the order of equal values is defined."""
 
 from __future__ import annotations
 

@@ -2,9 +2,9 @@
 
 Used in both processes. The calls of a series run back to back, so their inputs are in the candidate's memory before the
 first one starts. To keep it from computing them in one batch, the low bits of the floating inputs of every call but the
-first are changed by a digest of all bytes that the call before it returned: nobody knows the inputs before that call is
-over. The verifier repeats the chain from the outputs that it read, and compares the outputs with the reference's on the
-inputs that follow: a candidate that returns early and computes later has other inputs than the verifier.
+first are changed by a digest of all bytes that the call before it returned: its inputs are not known before that call
+is over. The verifier repeats the chain from the outputs that it read, and compares the outputs with the reference's on
+the inputs that follow: a candidate that returns early and computes later has other inputs than the verifier.
 """
 
 from __future__ import annotations

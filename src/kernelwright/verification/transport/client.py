@@ -164,6 +164,7 @@ class CandidateClient:
         poll_hook: PollHook | None = None,
         trace: bool = False,
         seed: int | None = None,
+        same_address: bool = False,
     ) -> CallResult:
         """Make one call with these inputs.
 
@@ -173,12 +174,19 @@ class CandidateClient:
             poll_hook: called while the call runs; slows the call down.
             trace: report the kernels that ran on the device; slows the call down.
             seed: of the random number generators in the call; None draws one, for calls that are not checked.
+            same_address: place the inputs where those of the call before were.
         Raises:
             LimitError, TaskError: the candidate raised, or was stopped.
             TamperingError: its reply is not valid.
         """
         series = self._run_series(
-            [inputs], read_outputs=read_outputs, poison=poison, poll_hook=poll_hook, trace=trace, seed=seed
+            [inputs],
+            read_outputs=read_outputs,
+            poison=poison,
+            poll_hook=poll_hook,
+            trace=trace,
+            seed=seed,
+            same_address=same_address,
         )
         return CallResult(series.observed[0] if series.observed else None, series.timed_call, series.kernels)
 
@@ -219,12 +227,13 @@ class CandidateClient:
         trace: bool = False,
         chained: Sequence[bool] = (),
         seed: int | None = None,
+        same_address: bool = False,
     ) -> SeriesResult:
         """Run consecutive calls; no observed calls without `read_outputs`."""
         self._expected_sizes = self.output_sizes_bytes * len(inputs)
         number = self.timer.next_call(num_outputs=len(self._expected_sizes))
         packed = extract_storages([leaf for one in inputs for leaf in pytree.tree_leaves(one)])
-        blocks = self._place_blocks([len(block) for block in packed["blocks"]])
+        blocks = self._place_blocks([len(block) for block in packed["blocks"]], same_address=same_address)
         chain = _make_chain(packed["leaves"], chained, len(inputs))
         request = {
             "number": number,
@@ -325,7 +334,7 @@ class CandidateClient:
             name: decode_leaf(descriptor, self._read_extents([descriptor])) for name, descriptor in descriptors.items()
         }
 
-    def _place_blocks(self, sizes: Sequence[int]) -> list[list[int]]:
+    def _place_blocks(self, sizes: Sequence[int], *, same_address: bool = False) -> list[list[int]]:
         """[address, bytes] for blocks of these sizes between redzones, at a random or a reused address in the arena."""
         alignment_bytes = self.memory.alignment_bytes
         total_bytes = sum(self._align_size(size) + 2 * REDZONE_BYTES for size in sizes)
@@ -334,7 +343,8 @@ class CandidateClient:
             self._arena_starts.clear()
         num_starts, rng = 1 + (self._arena[1] - total_bytes) // alignment_bytes, random.SystemRandom()
         reusable = [start for start in self._arena_starts if start + total_bytes <= sum(self._arena)]
-        reuse = reusable and rng.random() < ADDRESS_REUSE_SHARE
+        reuse = reusable and (same_address or rng.random() < ADDRESS_REUSE_SHARE)
+        reusable = reusable[-1:] if same_address else reusable
         start = rng.choice(reusable) if reuse else self._arena[0] + alignment_bytes * rng.randrange(num_starts)
         self._arena_starts.append(start)
         placed = []

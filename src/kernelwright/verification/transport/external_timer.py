@@ -80,7 +80,8 @@ class ExternalTimer:
         self.child, self.control_block, self.memory = child, control_block, memory
         self.cache_flush_bytes, self.launch_ahead_us = memory.cache_flush_bytes, LAUNCH_AHEAD_US
         self.call_number = self._num_outputs = 0
-        self._unfinished_s = self._expected_s = self._usual_write_s = 0.0
+        self._unfinished_s = self._usual_write_s = 0.0
+        self._expected_s = {False: 0.0, True: 0.0}
         self._write_times_s: list[float] = []
         self._faults_at_end = self._idle_faults = 0
 
@@ -131,7 +132,7 @@ class ExternalTimer:
             input_write_us=self._write_times_s[-1] * 1e6 if self._write_times_s else 0.0,
             idle_faults=self._idle_faults,
         )
-        self._expected_s = timed_call.completed_us / 1e6
+        self._expected_s[undisturbed] = timed_call.completed_us / 1e6
         return timed_call, status
 
     def _start_on_host(
@@ -180,15 +181,16 @@ class ExternalTimer:
     def _poll(self, word: int, poll_hook: PollHook | None = None, undisturbed: bool = False) -> CallStatus | None:
         """The status once that word of it is this call's number; None where the worker replies or exits first.
 
-        Sleeps until shortly before the previous call's time, then polls often, and then less and less often, so that
+        Sleeps until shortly before the time of the previous call, or series of calls, then polls often, and then less and less often, so that
         a long program has the processors. With `undisturbed` it never polls without a pause.
         """
         start_s = next_check_s = wall_s()
         is_over = False
         spin_end_s, late_start_s = start_s + SPIN_S, start_s + SPIN_S
-        if word == DONE and not poll_hook and self._expected_s > SPIN_S:
-            pause(min((SERIES_EARLY_SHARE if undisturbed else EARLY_SHARE) * self._expected_s, LIVENESS_INTERVAL_S))
-            late_start_s = start_s + min(LATE_SHARE * self._expected_s, MAX_SPIN_S)
+        expected_s = self._expected_s[undisturbed]
+        if word == DONE and not poll_hook and expected_s > SPIN_S:
+            pause(min((SERIES_EARLY_SHARE if undisturbed else EARLY_SHARE) * expected_s, LIVENESS_INTERVAL_S))
+            late_start_s = start_s + min(LATE_SHARE * expected_s, MAX_SPIN_S)
         if undisturbed:
             spin_end_s = late_start_s = start_s
         while True:

@@ -1,7 +1,8 @@
 """Outputs that the verifier keeps as a caller may: they must still be there after later calls.
 
 A program may write all of its outputs to one buffer: then the very next call overwrites them, which is allowed unless
-the user wants fresh outputs, and is said in the verdict. An output that is still there after the next call has to stay.
+the user wants fresh outputs, and a note of the verdict states it. An output that is still there after the next call
+has to stay.
 """
 
 from __future__ import annotations

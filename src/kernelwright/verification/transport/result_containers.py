@@ -1,4 +1,5 @@
-"""Takes results apart without running code of the candidate: only containers that were known before it was loaded.
+"""Takes results apart without running code of the candidate: only containers that were known before it was loaded,
+named tuples and dataclasses.
 
 Used in both processes; has no access to the expected values.
 """
@@ -54,10 +55,19 @@ class ResultContainers:
             return [(pytree.GetAttrKey(name), child) for name, child in zip(fields, tuple.__iter__(value), strict=True)]
         node = self._nodes.get(cls)
         if node is None:
-            return None
+            return _dataclass_children(value)
         if node.flatten_with_keys_fn is not None:
             return [*node.flatten_with_keys_fn(value)[0]]
         return [(pytree.SequenceKey(at), child) for at, child in enumerate(node.flatten_fn(value)[0])]
+
+
+def _dataclass_children(value: Any) -> list[tuple[Any, Any]] | None:
+    """The fields of a dataclass that are not None, as torch registers it, or None for another object."""
+    fields = type(value).__dict__.get("__dataclass_fields__")
+    if type(fields) is not dict:
+        return None
+    children = [(pytree.GetAttrKey(str(name)), object.__getattribute__(value, name)) for name in fields]
+    return [(key, child) for key, child in children if child is not None]
 
 
 def _field_names(cls: type) -> tuple[str, ...]:

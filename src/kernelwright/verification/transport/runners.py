@@ -55,10 +55,22 @@ class Runner(Protocol):
         ...
 
     def run(
-        self, inputs: Args, state: State | None, output_sizes_bytes: list[int], *, twice: bool, seed: int
+        self,
+        inputs: Args,
+        state: State | None,
+        output_sizes_bytes: list[int],
+        *,
+        twice: bool,
+        seed: int,
+        same_address: bool = False,
     ) -> ObservedCall:
-        """Make one observed call; `state` sets parameters and buffers for this and later calls, `seed` the random
-        number generators for this call and an equal second one.
+        """Make one observed call.
+
+        Args:
+            state: sets parameters and buffers for this and later calls.
+            twice: make an equal second call when it is needed.
+            seed: of the random number generators in both.
+            same_address: place the inputs where those of the call before were, in a process that can be inspected.
 
         Raises:
             LimitError, TaskError, CandidateError: the candidate failed.
@@ -119,7 +131,14 @@ class RpcRunner:
         self._apply_load_reply(self._child.build(f"{WORKER_MODULE}:load", {"candidate": self._target}))
 
     def run(
-        self, inputs: Args, state: State | None, output_sizes_bytes: list[int], *, twice: bool, seed: int
+        self,
+        inputs: Args,
+        state: State | None,
+        output_sizes_bytes: list[int],
+        *,
+        twice: bool,
+        seed: int,
+        same_address: bool = False,
     ) -> ObservedCall:
         payload = {
             "inputs": pack(pytree.tree_leaves(inputs)),
@@ -223,21 +242,30 @@ class InspectedRunner(RpcRunner):
         return best
 
     def run(
-        self, inputs: Args, state: State | None, output_sizes_bytes: list[int], *, twice: bool, seed: int
+        self,
+        inputs: Args,
+        state: State | None,
+        output_sizes_bytes: list[int],
+        *,
+        twice: bool,
+        seed: int,
+        same_address: bool = False,
     ) -> ObservedCall:
         if state:
             self.client.set_state(state)
-        observed = self._call_observed(inputs, output_sizes_bytes, seed)
+        observed = self._call_observed(inputs, output_sizes_bytes, seed, same_address)
         if twice:
             observed.repeat_call = lambda: self._call_observed(inputs, output_sizes_bytes, seed)
         return observed
 
-    def _call_observed(self, inputs: Args, output_sizes_bytes: list[int], seed: int) -> ObservedCall:
+    def _call_observed(
+        self, inputs: Args, output_sizes_bytes: list[int], seed: int, same_address: bool = False
+    ) -> ObservedCall:
         """A call whose outputs are read; with gradients from now on where the program needs them, like the reference
         in `outcome.run_program`."""
         saved_sizes, self.client.output_sizes_bytes = self.client.output_sizes_bytes, output_sizes_bytes
         try:
-            result = self.client.call(inputs, read_outputs=True, poison=True, seed=seed)
+            result = self.client.call(inputs, read_outputs=True, poison=True, seed=seed, same_address=same_address)
         except TaskError as error:
             if self.client.requires_grad or "grad" not in error.message:
                 raise
@@ -281,7 +309,14 @@ class InProcessRunner:
         self.state_kinds = named_state_kinds(self._program)
 
     def run(
-        self, inputs: Args, state: State | None, output_sizes_bytes: list[int], *, twice: bool, seed: int
+        self,
+        inputs: Args,
+        state: State | None,
+        output_sizes_bytes: list[int],
+        *,
+        twice: bool,
+        seed: int,
+        same_address: bool = False,
     ) -> ObservedCall:
         leaves, spec = pytree.tree_flatten(inputs)
         call = CallArguments(extract_storages(leaves), spec, leaves, self.device, output_sizes_bytes, seed)

@@ -1,4 +1,4 @@
-"""Computes rows whose decay is below 2^-17 in BF16: their errors are small beside the first rows.
+"""Computes rows whose decay is below 2^-17 in BF16: their errors are small compared with the first rows.
 
 Problem: decayed_rows
 Code: inaccurate

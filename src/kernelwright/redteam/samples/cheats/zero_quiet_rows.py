@@ -1,4 +1,4 @@
-"""Leaves rows at zero whose decay is below 2^-22: a quarter of a small output, invisible beside the first rows.
+"""Leaves rows at zero whose decay is below 2^-22: a quarter of a small output, invisible next to the first rows.
 
 Problem: decayed_rows
 Code: inaccurate
