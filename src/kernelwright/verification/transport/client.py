@@ -231,7 +231,8 @@ class CandidateClient:
     ) -> SeriesResult:
         """Run consecutive calls; no observed calls without `read_outputs`."""
         self._expected_sizes = self.output_sizes_bytes * len(inputs)
-        number = self.timer.next_call(num_outputs=len(self._expected_sizes))
+        seed = secrets.randbits(SEED_BITS) if seed is None else seed
+        number = self.timer.next_call(len(self._expected_sizes), seed)
         packed = extract_storages([leaf for one in inputs for leaf in pytree.tree_leaves(one)])
         blocks = self._place_blocks([len(block) for block in packed["blocks"]], same_address=same_address)
         chain = _make_chain(packed["leaves"], chained, len(inputs))
@@ -247,7 +248,7 @@ class CandidateClient:
             "kept": self.kept.plan_call(),
             "chain": chain and chain.request(blocks),
             "copies": self.copies_outputs,
-            "seed": secrets.randbits(SEED_BITS) if seed is None else seed,
+            "seed": seed if self.memory.device != "cpu" else 0,  # on the host it comes with the start signal
         }
         self._state_rewritten = False
         with nullcontext() if poison else self.memory.lock_device():

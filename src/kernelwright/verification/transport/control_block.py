@@ -1,10 +1,10 @@
 """Control block: a page in the candidate's process that the verifier reads and writes, with start signals and call
 status.
 
-Used in both processes; has no access to the expected values. 8-byte words: the number of the call for which the
-worker is ready, which the host may start, which the device may start, which is done; whether it raised; its
-self-reported nanoseconds; the number of device segments, which are stored in the second half as base, size and IPC
-handle; the number of extents, which follow as address and bytes.
+Used in both processes; has no access to the expected values. 8-byte words: the number of the call for which the worker
+is ready, which the host may start, which the device may start, which is done; whether it raised; its self-reported
+nanoseconds; the seed of the call, written with the start signal of the host; the number of device segments, which are
+stored in the second half as base, size and IPC handle; the number of extents, which follow as address and bytes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from kernelwright.verification.transport.device_memory import HANDLE_BYTES, Segm
 
 CONTROL_BLOCK_BYTES = 1 << 20
 """Mapped, and used only as far as a call has outputs."""
-READY, START, DEVICE_START, DONE, RAISED, CLAIMED_NS, SEGMENT_COUNT, EXTENT_COUNT, EXTENTS = range(9)
+READY, START, DEVICE_START, DONE, RAISED, CLAIMED_NS, SEED, SEGMENT_COUNT, EXTENT_COUNT, EXTENTS = range(10)
 SEGMENTS_OFFSET, SEGMENT_STRUCT = CONTROL_BLOCK_BYTES // 2, struct.Struct(f"=QQ{HANDLE_BYTES}s")
 MAX_EXTENTS = (SEGMENTS_OFFSET // 8 - EXTENTS) // 2
 MAX_SEGMENTS = (CONTROL_BLOCK_BYTES - SEGMENTS_OFFSET) // SEGMENT_STRUCT.size
@@ -48,13 +48,14 @@ class ControlBlock:
         self._words = memoryview(self._memory).cast("Q")
         self.address = ctypes.addressof(ctypes.c_char.from_buffer(self._memory))
 
-    def wait_for_start(self, number: int) -> None:
-        """Mark the worker as ready for this call, and wait for the start signal. Spins: a wake-up takes longer than a
-        small program."""
+    def wait_for_start(self, number: int) -> int:
+        """Mark the worker as ready for this call, and wait for the start signal; the seed of the call. Spins: a wake-up
+        takes longer than a small program."""
         words = self._words
         words[READY] = number
         while words[START] != number:
             pass
+        return words[SEED]
 
     def publish_outputs(self, extents: Sequence[Extent], segments: Sequence[Segment]) -> None:
         """Publish the addresses of the outputs before the call is marked as done, since there may be many."""
@@ -91,6 +92,6 @@ def parse_segments(data: bytes | bytearray) -> list[Segment]:
     return [Segment(*fields) for fields in SEGMENT_STRUCT.iter_unpack(data)]
 
 
-def signal_word(number: int) -> bytearray:
-    """A start signal: written at `8 * START` for the host, at `8 * DEVICE_START` for the device."""
-    return bytearray(struct.pack("=Q", number))
+def word(value: int) -> bytearray:
+    """A word to be written: a number of a call at `8 * START` or `8 * DEVICE_START`, its seed at `8 * SEED`."""
+    return bytearray(struct.pack("=Q", value))

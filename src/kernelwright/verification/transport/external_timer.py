@@ -17,11 +17,12 @@ from kernelwright.verification.transport.control_block import (
     DEVICE_START,
     DONE,
     READY,
+    SEED,
     START,
     CallStatus,
     parse_status,
-    signal_word,
     status_bytes,
+    word,
 )
 from kernelwright.verification.transport.remote_memory import RemoteMemory
 from kernelwright.verification.transport.snapshot import Snapshot
@@ -79,15 +80,15 @@ class ExternalTimer:
         process_memory.set_timer_slack()
         self.child, self.control_block, self.memory = child, control_block, memory
         self.cache_flush_bytes, self.launch_ahead_us = memory.cache_flush_bytes, LAUNCH_AHEAD_US
-        self.call_number = self._num_outputs = 0
+        self.call_number = self._num_outputs = self._seed = 0
         self._unfinished_s = self._usual_write_s = 0.0
         self._expected_s = {False: 0.0, True: 0.0}
         self._write_times_s: list[float] = []
         self._faults_at_end = self._idle_faults = 0
 
-    def next_call(self, num_outputs: int) -> int:
-        """The number of the next call, which returns this many outputs."""
-        self.call_number, self._num_outputs = self.call_number + 1, num_outputs
+    def next_call(self, num_outputs: int, seed: int) -> int:
+        """The number of the next call, which returns this many outputs and gets this seed with its start signal."""
+        self.call_number, self._num_outputs, self._seed = self.call_number + 1, num_outputs, seed
         return self.call_number
 
     def wait_until_ready(self) -> bool:
@@ -143,6 +144,7 @@ class ExternalTimer:
         if stopped:
             self.child.stop()
         before_start()
+        self._write_word(SEED, self._seed)
         queued_us, start = process_memory.queued_us(self.child.pid), wall_s()
         for address, block in writes:
             self.memory.write(address, block)
@@ -175,20 +177,23 @@ class ExternalTimer:
         self._write_times_s.append(start - before)
         return start - max(0.0, self._write_times_s[-1] - self._usual_write_s - TIME_SLICE_S), queued_us
 
-    def _signal(self, word: int) -> None:
-        process_memory.write(self.child.pid, self.control_block + 8 * word, memoryview(signal_word(self.call_number)))
+    def _signal(self, at: int) -> None:
+        self._write_word(at, self.call_number)
 
-    def _poll(self, word: int, poll_hook: PollHook | None = None, undisturbed: bool = False) -> CallStatus | None:
-        """The status once that word of it is this call's number; None where the worker replies or exits first.
+    def _write_word(self, at: int, value: int) -> None:
+        process_memory.write(self.child.pid, self.control_block + 8 * at, memoryview(word(value)))
 
-        Sleeps until shortly before the time of the previous call, or series of calls, then polls often, and then less and less often, so that
-        a long program has the processors. With `undisturbed` it never polls without a pause.
+    def _poll(self, awaited: int, poll_hook: PollHook | None = None, undisturbed: bool = False) -> CallStatus | None:
+        """The status once the awaited word of it is this call's number; None where the worker replies or exits first.
+
+        Sleeps until shortly before the time of the previous call, or series of calls, then polls often, and then less
+        and less often, so that a long program has the processors. With `undisturbed` it never polls without a pause.
         """
         start_s = next_check_s = wall_s()
         is_over = False
         spin_end_s, late_start_s = start_s + SPIN_S, start_s + SPIN_S
         expected_s = self._expected_s[undisturbed]
-        if word == DONE and not poll_hook and expected_s > SPIN_S:
+        if awaited == DONE and not poll_hook and expected_s > SPIN_S:
             pause(min((SERIES_EARLY_SHARE if undisturbed else EARLY_SHARE) * expected_s, LIVENESS_INTERVAL_S))
             late_start_s = start_s + min(LATE_SHARE * expected_s, MAX_SPIN_S)
         if undisturbed:
@@ -196,7 +201,7 @@ class ExternalTimer:
         while True:
             polled_s = wall_s()
             status = self._read_status()
-            if status and (status.ready_call if word == READY else status.done_call) == self.call_number:
+            if status and (status.ready_call if awaited == READY else status.done_call) == self.call_number:
                 return status
             if is_over or status is None:
                 return None

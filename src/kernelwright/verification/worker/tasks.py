@@ -25,7 +25,7 @@ from kernelwright.core.errors import InternalError, KernelwrightError
 from kernelwright.measure.trace import trace_device
 from kernelwright.problems.compiled import CompiledProgram
 from kernelwright.problems.loading import load_candidate, load_problem
-from kernelwright.problems.problem import Problem, temporary_seed
+from kernelwright.problems.problem import Problem, seed_on_host, temporary_seed
 from kernelwright.sandbox.exceptions import (
     TaskError,
     find_location,
@@ -198,9 +198,9 @@ def call(payload: dict[str, Any]) -> dict[str, Any]:
         payload: `number` of the call; `calls` in it, one after the other, each with its own leaves; `blocks`, each
             [address, bytes]; `leaves`, views of them from `extract_storages`; `gradients` to record; `poison`: sizes
             in bytes of allocations to come that must read as NaN; `rewritten`: the verifier has written to parameters
-            and buffers; `trace` the kernels on the device; `seed` of the random number generators; `chain` of the
-            calls, None or as in `CallChain.request`; `kept`, as in `KeptOutputs.plan_call`; `copies`: keep a copy of
-            each result, made within the timed call.
+            and buffers; `trace` the kernels on the device; `seed` of the random number generators on a device (on the
+            host it comes with the start signal); `chain` of the calls, None or as in `CallChain.request`; `kept`, as in
+            `KeptOutputs.plan_call`; `copies`: keep a copy of each result, made within the timed call.
     Returns:
         The description of the result.
     """
@@ -285,7 +285,9 @@ def _run_calls(worker: Worker, given: list[Any], chain: RunningChain | None, *, 
 
 def _run_timed(worker: Worker, number: int, given: list[Any], chain: RunningChain | None, *, copies: bool) -> Any:
     """The timed call: from the start signal until it is marked as done."""
-    worker.control_block.wait_for_start(number)
+    seed = worker.control_block.wait_for_start(number)
+    if worker.device == "cpu":
+        seed_on_host(seed)
     worker.timer.start()
     try:
         results = _run_calls(worker, given, chain, copies=copies)
