@@ -35,8 +35,9 @@ MAX_INTERLEAVED = 6
 MAX_DISAGREEMENTS, MIN_FALSE_TIMES, RETRY_DELAY_S = 3, 2, 0.3
 """If the clocks disagree, calls are repeated with fresh values after a delay, since other processes may have
 interfered. A false time must be seen more than once."""
-MAX_BATCHES = 12
-"""Including batches during which other processes used the device."""
+MAX_BATCHES = {"cpu": 4, "cuda": 12}
+"""Including batches during which other processes used the device, or the host so much that no call was observed while it
+ran: short ones are timed in series."""
 
 NUM_SERIES, SERIES_US, MAX_SERIES_CALLS = 3, 10_000.0, 16
 """Series that are checked, the time of the reference that the calls of one take, and their largest number of calls."""
@@ -88,7 +89,9 @@ class TimedVerification:
             num_disagreements += (
                 clocks.is_exclusive and clocks.observed_calls >= MIN_OBSERVED_CALLS and not clocks.agrees
             )
-            is_decided = clocks.agrees or num_disagreements >= MAX_DISAGREEMENTS or batch >= MAX_BATCHES
+            is_decided = (
+                clocks.agrees or num_disagreements >= MAX_DISAGREEMENTS or batch >= MAX_BATCHES[self.runner.device]
+            )
             if is_decided and (not self.interleaved or self.interleaved.is_complete):
                 break
             if not is_decided:
