@@ -1,4 +1,4 @@
-"""Adds neighbouring bits, then pairs, then groups of four, and the bytes by a product that wraps around.
+"""Adds adjacent bits, then pairs, then groups of four, and the bytes by a product that wraps around.
 
 Problem: bit_distances
 Device: both

@@ -4,9 +4,6 @@ Problem: divergence
 Device: both
 """
 
-import torch
-
-
 def divergence(x, y):
     x, y = x.double(), y.double()
     x, y = x - x.amax(-1, keepdim=True), y - y.amax(-1, keepdim=True)

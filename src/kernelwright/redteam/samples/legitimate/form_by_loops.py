@@ -4,9 +4,6 @@ Problem: bilinear_form
 Device: both
 """
 
-import torch
-
-
 def bilinear_form(x, w, y):
     out = x.new_zeros(len(x), len(w))
     for o in range(len(w)):

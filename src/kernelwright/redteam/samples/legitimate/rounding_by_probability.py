@@ -1,4 +1,4 @@
-"""Chooses one of the two neighbours by comparing a uniform number with the distance to the lower one.
+"""Chooses one of the two adjacent numbers by comparing a uniform number with the distance to the lower one.
 
 Problem: random_rounding
 Device: both

@@ -1,4 +1,4 @@
-"""Gathers the four neighbours of each point and weighs them, with coordinates in FP64.
+"""Gathers the four pixels around each point and weighs them, with coordinates in FP64.
 
 Problem: sampled_image
 Device: both

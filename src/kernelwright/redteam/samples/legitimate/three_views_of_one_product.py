@@ -4,9 +4,6 @@ Problem: split_heads
 Device: both
 """
 
-import torch
-
-
 def split_heads(x, all_weight, all_bias):
     width = x.shape[-1]
     rows = x.flatten(0, -2)

@@ -8,7 +8,7 @@ import torch
 
 
 def transposed_convolution(x, w, bias):
-    batch, channels, height, width = x.shape
+    batch, _, height, width = x.shape
     rows, columns = w.shape[2:]
     patches = torch.einsum("bchw,cokl->bohwkl", x, w)
     image = x.new_zeros(batch, w.shape[1], 2 * height + rows, 2 * width + columns)
