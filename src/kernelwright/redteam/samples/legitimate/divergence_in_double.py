@@ -4,6 +4,7 @@ Problem: divergence
 Device: both
 """
 
+
 def divergence(x, y):
     x, y = x.double(), y.double()
     x, y = x - x.amax(-1, keepdim=True), y - y.amax(-1, keepdim=True)

@@ -4,6 +4,7 @@ Problem: bilinear_form
 Device: both
 """
 
+
 def bilinear_form(x, w, y):
     out = x.new_zeros(len(x), len(w))
     for o in range(len(w)):

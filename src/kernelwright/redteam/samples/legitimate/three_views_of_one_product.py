@@ -4,6 +4,7 @@ Problem: split_heads
 Device: both
 """
 
+
 def split_heads(x, all_weight, all_bias):
     width = x.shape[-1]
     rows = x.flatten(0, -2)
