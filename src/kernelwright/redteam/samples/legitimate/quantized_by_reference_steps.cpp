@@ -21,7 +21,8 @@ extern "C" void quantized_rows(const float* x, int8_t* out, float* scale, int64_
         scale[row] = largest / 127.0f;
         for (int64_t i = 0; i < N; ++i) {
             const float level = std::nearbyint(x[row * N + i] / scale[row]);
-            out[row * N + i] = std::isnan(level) ? 0 : static_cast<int8_t>(std::fmin(std::fmax(level, -127.0f), 127.0f));
+            const float clamped = std::fmin(std::fmax(level, -127.0f), 127.0f);
+            out[row * N + i] = static_cast<int8_t>(std::isnan(level) ? 0.0f : clamped);
         }
     }
 }

@@ -28,11 +28,12 @@ extern "C" void masked_scores(const float* scores, const bool* mask, float* out,
         float largest = exceeds ? -INFINITY : -1e9f;
         for (int64_t i : selected) largest = std::isnan(score[i]) ? score[i] : std::max(largest, score[i]);
         double sum = exceeds ? 0.0 : (N - selected.size()) * std::exp(-1e9 - largest);
-        for (int64_t i : selected) sum += std::exp(static_cast<double>(score[i]) - largest);
-        for (int64_t i : selected) result[i] = static_cast<float>(std::exp(static_cast<double>(score[i]) - largest) / sum);
+        auto raised = [=](double value) { return std::exp(value - largest); };
+        for (int64_t i : selected) sum += raised(score[i]);
+        for (int64_t i : selected) result[i] = static_cast<float>(raised(score[i]) / sum);
         if (exceeds && std::isfinite(sum)) continue;
         for (int64_t i = 0; i < N; ++i) {
-            if (!mask[row * N + i]) result[i] = static_cast<float>(std::exp(-1e9 - static_cast<double>(largest)) / sum);
+            if (!mask[row * N + i]) result[i] = static_cast<float>(raised(-1e9) / sum);
         }
     }
 }
