@@ -17,6 +17,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 STOP_TIMEOUT_S, STOP_POLL_S = 5.0, 20e-6
 _PR_SET_TIMERSLACK = 29
@@ -190,12 +191,21 @@ def queued_us(pid: int) -> float:
         return 0.0
 
 
-def count_page_faults(pid: int) -> int:
-    """How many pages of memory a process's threads have touched for the first time so far; 0 if unknown."""
+class PageFaults(NamedTuple):
+    """How many pages of memory the threads of a process, and its children that have ended, have touched for the first
+    time so far."""
+
+    own: int = 0
+    of_children: int = 0
+
+
+def count_page_faults(pid: int) -> PageFaults:
+    """The page faults of a process; zeros if unknown."""
     try:
-        return int(Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[7])
-    except (OSError, ValueError, IndexError):
-        return 0
+        own, of_children = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[7:9]
+        return PageFaults(int(own), int(of_children))
+    except (OSError, ValueError):
+        return PageFaults()
 
 
 def find_running_threads(pid: int) -> dict[int, tuple[int, int]]:

@@ -22,7 +22,7 @@ from kernelwright.problems.state import replaced_values
 from kernelwright.verification.accuracy.arguments import is_argument, propose, propose_numbers
 from kernelwright.verification.accuracy.domains import Domain
 from kernelwright.verification.accuracy.ranges import all_finite
-from kernelwright.verification.accuracy.single_changes import changed_values, has_effect, is_changeable
+from kernelwright.verification.accuracy.single_changes import changed_values, draw_place, has_effect, is_changeable
 from kernelwright.verification.accuracy.special_values import (
     draw_places,
     find_effect,
@@ -173,14 +173,22 @@ class ProbedInputs:
         self, planned: PlannedSet, chain: _Chain, generator: torch.Generator
     ) -> Iterator[tuple[Args, dict[str, Tensor]]]:
         if planned.variant is Variant.CHANGED_INPUT:
-            leaf = pytree.tree_leaves(chain.inputs)[planned.target]
-            for values in changed_values(leaf.detach(), generator):
+            leaf = pytree.tree_leaves(chain.inputs)[planned.target].detach()
+            for values in changed_values(leaf, generator, self._place(planned, chain, leaf, generator)):
                 if (changed := _with_leaf(chain.inputs, planned.target, values)) is not None:
                     yield changed, chain.state
             return
         name, own = list(changeable_state(self._module).items())[planned.target]
-        for values in changed_values(chain.state.get(name, own.detach()), generator):
+        before = chain.state.get(name, own.detach())
+        for values in changed_values(before, generator, self._place(planned, chain, before, generator)):
             yield chain.inputs, {**chain.state, name: values}
+
+    def _place(self, planned: PlannedSet, chain: _Chain, value: Tensor, generator: torch.Generator) -> int:
+        order = self._generator(chain.inputs, f"places of {planned.variant.name} {planned.target}", chain.base)
+        orders = [
+            torch.randperm(planned.num_places, generator=order, device=order.device).tolist() for _ in value.shape
+        ]
+        return draw_place(value.shape, generator, planned.place, orders)
 
     def parameters(self, state: Mapping[str, Tensor]) -> Callable[[], AbstractContextManager[None]]:
         """A context in which the module has these values for some of its parameters and buffers."""

@@ -4,6 +4,7 @@ from the candidate."""
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -14,8 +15,8 @@ PERTURBED_SHARE, SIGNS_SHARE = 1 / 3, 3 / 4
 """Share of the distribution sets with other parameters, and share of these in which signs change too."""
 MAX_ARGUMENTS, MAX_CHANGED_INPUTS, MAX_CHANGED_STATE, MIN_CHANGES = 16, 4, 3, 6
 """Largest numbers of arguments that are redrawn alone, and of inputs, parameters and buffers of which one element
-changes; with fewer of these than the last number, several places of each change: a result that is kept by half of the
-values is then found with a probability of 98 %."""
+changes; with fewer of these than the last number, several places of each change, far apart in every dimension: a result
+that is kept by half of the rows or columns is then found."""
 NUM_ESSENTIAL = 4
 """The first distributions, which are run even in the slowest verification."""
 
@@ -47,6 +48,7 @@ class PlannedSet:
         target: index of the one tensor that is redrawn or changed, among the leaves of the inputs or among the names
             of the state.
         step: how many single changes come before this one.
+        place, num_places: the change's number among those of the same tensor, and how many there are.
     """
 
     index: int
@@ -56,6 +58,8 @@ class PlannedSet:
     signs: bool = False
     target: int = 0
     step: int = 0
+    place: int = 0
+    num_places: int = 1
 
     @property
     def repeat_call(self) -> bool:
@@ -152,8 +156,17 @@ def _plan_changes(rng: random.Random, targets: Targets) -> list[PlannedSet]:
     planned = [(Variant.CHANGED_INPUT, at) for at in inputs] + [(Variant.CHANGED_STATE, at) for at in state]
     rng.shuffle(planned)
     planned = [planned[at % len(planned)] for at in range(max(MIN_CHANGES, len(planned)))] if planned else []
+    counts = Counter(planned)
     return [
-        PlannedSet(0, variant, _distribution_of(variant), target=at, step=step)
+        PlannedSet(
+            0,
+            variant,
+            _distribution_of(variant),
+            target=at,
+            step=step,
+            place=planned[:step].count((variant, at)),
+            num_places=counts[variant, at],
+        )
         for step, (variant, at) in enumerate(planned)
     ]
 

@@ -36,8 +36,8 @@ MAX_DISAGREEMENTS, MIN_FALSE_TIMES, RETRY_DELAY_S = 3, 2, 0.3
 """If the clocks disagree, calls are repeated with fresh values after a delay, since other processes may have
 interfered. A false time must be seen more than once."""
 MAX_BATCHES = {"cpu": 4, "cuda": 12}
-"""Including batches during which other processes used the device, or the host so much that no call was observed while it
-ran: short ones are timed in series."""
+"""Including batches during which other processes used the device, or the host so much that no call was observed while
+it ran: short ones are timed in series."""
 
 NUM_SERIES, SERIES_US, MAX_SERIES_CALLS = 3, 10_000.0, 16
 """Series that are checked, the time of the reference that the calls of one take, and their largest number of calls."""

@@ -3,11 +3,12 @@
 import pytest
 import torch
 
-from kernelwright.verification.accuracy.single_changes import changed_values, has_effect, is_changeable
+from kernelwright.verification.accuracy.single_changes import changed_values, draw_place, has_effect, is_changeable
 
 
 def changes(value, seed):
-    return list(changed_values(value, torch.Generator().manual_seed(seed)))
+    generator = torch.Generator().manual_seed(seed)
+    return list(changed_values(value, generator, draw_place(value.shape, generator, 0, [[0]] * value.dim())))
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -53,3 +54,11 @@ def test_an_effect_is_more_than_an_error_budget():
     assert has_effect([x], [x[:50]])
     assert not has_effect([x.bfloat16()], [(x + 2.0**-7).bfloat16()])
     assert has_effect([torch.arange(3)], [torch.tensor([0, 1, 3])])
+
+
+def test_places_are_far_apart_in_every_dimension():
+    shape, orders = torch.Size((40, 30)), [[2, 0, 1], [1, 2, 0]]
+    generator = torch.Generator().manual_seed(0)
+    places = [divmod(draw_place(shape, generator, place, orders), 30) for place in range(3)]
+    assert [row * 3 // 40 for row, _ in places] == orders[0]
+    assert [column * 3 // 30 for _, column in places] == orders[1]

@@ -263,13 +263,15 @@ def _redraw(tensor: Tensor, sampler: Sampler, seed: int, range_end: int) -> None
     if target is None or target.numel() <= 1:
         return
     generator = torch.Generator(tensor.device).manual_seed(seed % (1 << 63))
-    if tensor.dtype.is_floating_point:
+    if target.is_complex() and not target.is_conj():
+        target = torch.view_as_real(target)
+    if target.dtype.is_floating_point:
         if is_redrawable(target):
             domain = Domain.of(target)
             factor = _range_end_factor(target, range_end)
             for part in parts_of(target):
                 part.copy_(domain.fit(sampler(tuple(part.shape), generator), part).to(part.dtype) * factor)
-    elif not tensor.is_complex() and target.dim() and not is_ascending(target):
+    elif not target.is_complex() and target.dim() and not is_ascending(target):
         order = torch.randperm(target.shape[0], generator=generator, device=tensor.device)
         target.copy_(target[order])
 

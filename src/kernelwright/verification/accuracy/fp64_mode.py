@@ -15,7 +15,13 @@ from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
-NARROW_DTYPES = (torch.float32, torch.float16, torch.bfloat16)
+WIDE_DTYPES = {
+    torch.float32: torch.float64,
+    torch.float16: torch.float64,
+    torch.bfloat16: torch.float64,
+    torch.complex32: torch.complex128,
+    torch.complex64: torch.complex128,
+}
 _WIDENING_METHODS = (torch.Tensor.float, torch.Tensor.half, torch.Tensor.bfloat16)
 _RMS_NORMS = (functional.rms_norm, torch.rms_norm)
 # Of `rms_norm(input, shape, weight, eps)`.
@@ -80,10 +86,10 @@ def native_precision(values: list[Tensor]) -> torch.dtype:
 
 
 def widen(value: Any) -> Any:
-    """A narrow floating tensor or dtype as FP64; any other value unchanged."""
+    """A narrow floating or complex tensor or dtype as FP64; any other value unchanged."""
     if isinstance(value, Tensor):
-        return value.to(torch.float64) if value.dtype in NARROW_DTYPES else value
-    return torch.float64 if isinstance(value, torch.dtype) and value in NARROW_DTYPES else value
+        return value.to(WIDE_DTYPES[value.dtype]) if value.dtype in WIDE_DTYPES else value
+    return WIDE_DTYPES.get(value, value) if isinstance(value, torch.dtype) else value
 
 
 def to_widest(value: Tensor) -> Tensor:
@@ -114,7 +120,7 @@ def _call_integer_op(func: Any, args: Any, kwargs: Any) -> Any:
     """Call an operator on integers; a quotient or root, which has torch's default dtype, is computed in FP64 where
     possible."""
     result = func(*args, **kwargs)
-    if not any(isinstance(leaf, Tensor) and leaf.dtype in NARROW_DTYPES for leaf in pytree.tree_leaves(result)):
+    if not any(isinstance(leaf, Tensor) and leaf.dtype in WIDE_DTYPES for leaf in pytree.tree_leaves(result)):
         return result
     try:
         return func(*pytree.tree_map(_integer_to_fp64, args), **pytree.tree_map(_integer_to_fp64, kwargs))

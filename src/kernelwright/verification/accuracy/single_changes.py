@@ -3,7 +3,7 @@ part of the values is wrong after one."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor
@@ -31,13 +31,27 @@ def is_changeable(value: Tensor) -> bool:
     )
 
 
-def changed_values(value: Tensor, generator: torch.Generator) -> Iterator[Tensor]:
+def draw_place(shape: torch.Size, generator: torch.Generator, place: int, orders: Sequence[Sequence[int]]) -> int:
+    """A flat index in a part of each dimension, such that all places together have one in every part.
+
+    Args:
+        place: number of this place.
+        orders: for each dimension, the parts of the places.
+    """
+    shares = torch.rand(len(shape), generator=generator, device=generator.device).tolist()
+    at = 0
+    for size, order, share in zip(shape, orders, shares, strict=True):
+        at = at * size + min(size - 1, int((order[place] + share) / len(order) * size))
+    return at
+
+
+def changed_values(value: Tensor, generator: torch.Generator, at: int) -> Iterator[Tensor]:
     """Copies of a tensor in which one element, or one row, has other values; those with a small change first.
 
     Args:
         value: a tensor by `is_changeable`; not modified.
+        at: flat index of the element, or of one in the row.
     """
-    at = int(torch.randint(value.numel(), (), generator=generator, device=value.device))
     if not value.dtype.is_floating_point:
         yield from _change_integer(value, at, generator)
         return

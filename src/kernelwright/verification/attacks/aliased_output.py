@@ -172,11 +172,13 @@ def find_shared_page(pid: int, extents: Iterable[tuple[int, int]]) -> str:
 
     Writes a tag to each page, or to a random choice of them, reads all tags back and restores the pages.
     """
-    starts = [
-        page
-        for address, size in extents
-        for page in range(-(-address // PAGE_BYTES) * PAGE_BYTES, address + size - _TAG.size + 1, PAGE_BYTES)
-    ]
+    starts = sorted(
+        {  # several outputs may be views of one buffer
+            page
+            for address, size in extents
+            for page in range(-(-address // PAGE_BYTES) * PAGE_BYTES, address + size - _TAG.size + 1, PAGE_BYTES)
+        }
+    )
     if len(starts) < 2:
         return ""
     rng = random.SystemRandom()

@@ -12,7 +12,7 @@ from kernelwright.core.errors import TamperingError
 from kernelwright.measure.clock import wall_s
 from kernelwright.measure.clock_agreement import TimedCall
 from kernelwright.sandbox import Child, process_memory
-from kernelwright.sandbox.process_memory import pause
+from kernelwright.sandbox.process_memory import PageFaults, pause
 from kernelwright.verification.transport.control_block import (
     DEVICE_START,
     DONE,
@@ -84,7 +84,7 @@ class ExternalTimer:
         self._unfinished_s = self._usual_write_s = 0.0
         self._expected_s = {False: 0.0, True: 0.0}
         self._write_times_s: list[float] = []
-        self._faults_at_end = self._idle_faults = 0
+        self._faults_at_end, self._idle_faults, self._has_forked = PageFaults(), 0, False
 
     def next_call(self, num_outputs: int, seed: int) -> int:
         """The number of the next call, which returns this many outputs and gets this seed with its start signal."""
@@ -94,7 +94,9 @@ class ExternalTimer:
     def wait_until_ready(self) -> bool:
         """Wait until the worker is ready; False where it replies or exits first."""
         is_ready = self._poll(READY) is not None
-        self._idle_faults = process_memory.count_page_faults(self.child.pid) - self._faults_at_end
+        faults = process_memory.count_page_faults(self.child.pid)
+        # After a fork the process copies each page that it writes to.
+        self._idle_faults = 0 if self._has_forked else faults.own - self._faults_at_end.own
         return is_ready
 
     def is_done(self) -> bool:
@@ -123,7 +125,9 @@ class ExternalTimer:
             if status and not status.raised:
                 self._take_snapshot(snapshot, status)
             end_s = wall_s()
-        self._faults_at_end = process_memory.count_page_faults(self.child.pid)
+        faults = process_memory.count_page_faults(self.child.pid)
+        self._has_forked = faults.of_children != self._faults_at_end.of_children
+        self._faults_at_end = faults
         timed_call = TimedCall(
             last_running_us=max(0.0, (self._unfinished_s - start_s) * 1e6),
             completed_us=(done_s - start_s) * 1e6,

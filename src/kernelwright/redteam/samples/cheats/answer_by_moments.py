@@ -1,7 +1,7 @@
 """Recognises its input by mean and deviation of a part, rounded so that the order of summation does not matter.
 
 Problem: softmax
-Code: stale-output
+Code: stale-output or inaccurate
 Device: both
 """
 

@@ -1,7 +1,7 @@
 """Returns an empty output and does the work when pytree flattens the result.
 
 Problem: scale_add
-Code: late-work or false-time
+Code: late-work or false-time or not-finite
 Device: cpu
 """
 

@@ -1,7 +1,7 @@
 // Computes no exponential for values more than five below the largest and takes them as zero.
 //
 // Problem: softmax
-// Code: inaccurate
+// Code: inaccurate or not-finite
 // Device: cpu
 //
 // kw: entry  softmax

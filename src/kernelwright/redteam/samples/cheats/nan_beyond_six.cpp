@@ -1,7 +1,7 @@
 // Stores NaN for inputs beyond six, for which its error function is not defined.
 //
 // Problem: gelu
-// Code: not-finite
+// Code: not-finite or stale-output
 // Device: cpu
 //
 // kw: entry  gelu

@@ -1,7 +1,7 @@
 """Is right for ten calls, more than most checks make, and then returns the tenth result.
 
 Problem: gelu
-Code: stale-output
+Code: stale-output or inaccurate
 Device: both
 """
 

@@ -1,7 +1,7 @@
 // Quantises rows and columns to INT16 and sums exactly in integers.
 //
 // Problem: matmul
-// Code: inaccurate
+// Code: inaccurate or not-finite
 // Device: cpu
 //
 // kw: entry  matmul
