@@ -148,6 +148,34 @@ def test_single_calls_that_take_much_longer_than_those_of_a_series_are_a_false_t
     assert "series" in seen.reason.detail
 
 
+REPLACED_REPORT = """
+import sys
+def f(x):
+    frame = sys._getframe(1)
+    while "{name}" not in frame.f_globals: frame = frame.f_back
+    names, own = frame.f_globals, frame.f_globals["{name}"]
+    names["{name}"] = {replacement}
+    return torch.nn.functional.gelu(x)
+"""
+REPLACEMENTS = {
+    "describe_leaf": 'lambda leaf: own(leaf) | {"negated": True, "dtype": "bool"}',
+    "_make_report": 'lambda worker: {"leaves": 3}',
+    "find_segments": "lambda values: 7",
+}
+
+
+@pytest.mark.parametrize("name", REPLACEMENTS)
+def test_a_report_that_cannot_be_read_is_forged(verdict, name):
+    seen = verdict(REPLACED_REPORT.format(name=name, replacement=REPLACEMENTS[name]), problem=SMALL_GELU)
+    assert seen.reason, "accepted"
+    assert seen.reason.code in ("forged-answer", "runtime-error"), seen.reason
+
+
+def test_an_error_of_the_judge_that_the_candidate_raises_is_its_own(verdict):
+    seen = verdict("from kernelwright.core.errors import InternalError\ndef f(x): raise InternalError('mine')")
+    assert seen.reason and seen.reason.code == "runtime-error", seen.reason
+
+
 @pytest.mark.slow
 def test_a_library_is_not_ones_own_kernel(verdict):
     assert verdict(TORCH).accepted

@@ -94,7 +94,6 @@ REJECTED = [
     ("def f(x, y): return torch.zeros_like(x)", {}, "inaccurate", "worst at"),
     ("def f(x, y): return x.add_(y)", {}, "input-mutated", "input 0[0, 0] was"),
     ("def f(x, y): return (-x - y)._neg_view()", {}, "aliased-output", "only when it is read"),
-    ("def f(x, y): return (x.t() + y.t()).contiguous().t()", {}, "wrong-strides", "strides (1, 300) instead of (7, 1)"),
     ("def f(x, y): r = x + y; y[5, 3] = 4.0; return r", {}, "input-mutated", "input 1[5, 3] was"),
 ]
 

@@ -23,7 +23,6 @@ REJECTIONS = (
     "late-work",
     "stale-output",
     "aliased-output",
-    "wrong-strides",
     "false-time",
     "forged-answer",
     "not-own-kernels",

@@ -248,8 +248,10 @@ class Child:
         if not isinstance(message, dict) or not message.keys() & {"stage", "answer", "fault"}:
             raise ValueError(f"unknown message {str(message)[:80]}")
         if "stage" in message:
-            self._stage = str(message["stage"])
-            progress.report_stage(self._stage, message.get("limit_s"))
+            self._stage, limit_s = str(message["stage"]), message.get("limit_s")
+            if limit_s is not None and not isinstance(limit_s, (int, float)):
+                raise ValueError(f"limit {str(limit_s)[:80]}")
+            progress.report_stage(self._stage, limit_s)
             return False
         self._message = message
         return True

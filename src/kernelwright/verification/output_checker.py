@@ -18,7 +18,7 @@ from kernelwright.verification.accuracy import budget
 from kernelwright.verification.accuracy.expected import FP64, Expected
 from kernelwright.verification.accuracy.near_limit import DrawResult, InputKind, NearLimitTracker
 from kernelwright.verification.accuracy.special_values import allow_spread
-from kernelwright.verification.attacks.aliased_output import find_aliasing
+from kernelwright.verification.attacks.aliased_output import find_aliasing, find_other_order
 from kernelwright.verification.attacks.stale_output import OutputHistory
 from kernelwright.verification.execution import ObservedCall, results_bitwise_equal
 from kernelwright.verification.outcome import as_tensor
@@ -59,6 +59,7 @@ class OutputChecker:
     _history: OutputHistory = field(default_factory=OutputHistory)
     _is_repeatable: bool = True
     _is_second_call: bool = False
+    _has_order_note: bool = False
 
     def __post_init__(self) -> None:
         varies = self.template.second_leaves is not None
@@ -118,13 +119,17 @@ class OutputChecker:
         self.limit_ratio = None
         if not self.golden or input_set.expected.golden_method != FP64:
             self.golden = input_set.expected.golden_method
+        template = input_set.template or self.template
         reason = self._check_values(observed, input_set) or _check_inputs_unchanged(observed, input_set)
         reason = (
             reason
-            or find_aliasing(observed.memory, (input_set.template or self.template).memory)
+            or find_aliasing(observed.memory, template.memory)
             or self._check_state_unchanged(observed, input_set.expected)
             or self._check_determinism(observed, input_set)
         )
+        if not self._has_order_note and (note := find_other_order(observed.memory, template.memory)):
+            self._has_order_note = True
+            self._add_note(note)
         if reason and input_set.parameters_perturbed and reason.code == "inaccurate":
             return Reason(code=reason.code, detail=f"{reason.detail}; the parameters had been changed before this call")
         return reason

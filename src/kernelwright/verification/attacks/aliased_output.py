@@ -146,7 +146,7 @@ def describe_outputs(outputs: Mapping[str, TensorMemory], inputs: Iterable[tuple
 
 
 def find_aliasing(got: Mapping[str, OutputMemory], expected: Mapping[str, OutputMemory]) -> Reason | None:
-    """The reason to reject outputs that share memory where the reference's do not, or are stored in another order."""
+    """The reason to reject outputs that share memory where the reference's do not."""
     for path, one in got.items():
         if not (other := expected.get(path)):
             continue
@@ -161,10 +161,18 @@ def find_aliasing(got: Mapping[str, OutputMemory], expected: Mapping[str, Output
             detail = "is negated or conjugated only when it is read"
         if detail:
             return Reason(code="aliased-output", detail=f"output{path} {detail}; the reference returns new values")
-        if len(one.memory.shape) == len(other.memory.shape) and not one.memory.orders_dims_like(other.memory):
-            strides = f"{one.memory.strides} instead of {other.memory.strides}"
-            return Reason(code="wrong-strides", detail=f"output{path} is stored in another order: strides {strides}")
     return None
+
+
+def find_other_order(got: Mapping[str, OutputMemory], expected: Mapping[str, OutputMemory]) -> str:
+    """A note on an output whose dimensions are stored neither in the order of the reference's nor in that of a
+    contiguous tensor, or an empty string."""
+    for path, one in got.items():
+        other = expected.get(path)
+        if other and len(one.memory.shape) == len(other.memory.shape) and not one.memory.orders_dims_like(other.memory):
+            strides = f"{one.memory.strides} instead of {other.memory.strides}"
+            return f"output{path} is stored in another order than the reference's: strides {strides}"
+    return ""
 
 
 def find_shared_page(pid: int, extents: Iterable[tuple[int, int]]) -> str:

@@ -3,15 +3,18 @@ TamperingError."""
 
 from __future__ import annotations
 
+import contextlib
 import math
+from collections.abc import Iterator
 from typing import Any, TypeVar
 
 import msgspec
 import torch
 from torch import Tensor
 
-from kernelwright.core.errors import TamperingError
+from kernelwright.core.errors import CandidateError, KernelwrightError, LimitError, TamperingError
 from kernelwright.measure.trace import DeviceKernel
+from kernelwright.sandbox.exceptions import TaskError, format_error, is_out_of_memory
 from kernelwright.verification.attacks.aliased_output import TensorMemory
 from kernelwright.verification.transport.control_block import Extent
 from kernelwright.verification.transport.device_memory import Segment
@@ -73,6 +76,29 @@ def parse_untrusted(message: Any, cls: type[T]) -> T:
         return msgspec.convert(message, cls)
     except msgspec.ValidationError as error:
         raise TamperingError(f"invalid report from the candidate's process: {error}") from error
+
+
+@contextlib.contextmanager
+def candidate_at_fault(*kept: type[KernelwrightError]) -> Iterator[None]:
+    """Within this block a process that holds a candidate is called and its reports are read: whatever is raised is the
+    candidate's fault.
+
+    Args:
+        kept: errors that are raised as they are, in addition to those of a candidate.
+    Raises:
+        TaskError: the process reported an error that a candidate cannot have.
+        TamperingError: its report cannot be read.
+    """
+    try:
+        yield
+    except (LimitError, TaskError, CandidateError, *kept):
+        raise
+    except KernelwrightError as error:
+        raise TaskError(f"{type(error).__name__}: {error.message}", where=error.where) from error
+    except Exception as error:
+        if is_out_of_memory(error):  # of this process
+            raise
+        raise TamperingError(f"the report of its process cannot be read: {format_error(error)}") from error
 
 
 def decode_leaf_or_error(path: str, leaf: LeafDescriptor, read: dict[Extent, Tensor]) -> Any:

@@ -26,7 +26,7 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from kernelwright.core.errors import TamperingError
+from kernelwright.core.errors import NotFoundError, SetupError, TamperingError
 from kernelwright.measure.clock_agreement import TimedCall
 from kernelwright.measure.trace import DeviceKernel
 from kernelwright.problems.problem import Args, tensor_leaves
@@ -39,6 +39,7 @@ from kernelwright.verification.transport.call_chain import CallChain
 from kernelwright.verification.transport.call_report import (
     CallReport,
     LeafDescriptor,
+    candidate_at_fault,
     decode_leaf,
     decode_leaf_or_error,
     parse_untrusted,
@@ -110,6 +111,7 @@ class CandidateClient:
         timer: times every call.
         requires_grad: record gradients in every call.
         state: parameters and buffers as they are before every call.
+        holds_candidate: a candidate was loaded: what is raised from now on is its fault.
         copies_outputs: every result is copied within the timed call, as a caller does that wants to keep it.
     """
 
@@ -120,6 +122,7 @@ class CandidateClient:
     requires_grad: bool = False
     state: State = field(default_factory=dict)
     copies_outputs: bool = False
+    holds_candidate: bool = False
     _state_descriptors: dict[str, LeafDescriptor] = field(default_factory=dict)
     _changed_names: set[str] = field(default_factory=set)
     _expected_sizes: list[int] = field(default_factory=list)
@@ -133,6 +136,11 @@ class CandidateClient:
 
     def load(self, task: str, payload: dict[str, Any]) -> dict[str, Any]:
         """Load a program by a task that replies like `tasks.install_program`; returns the reply."""
+        self.holds_candidate = True
+        with candidate_at_fault(NotFoundError, SetupError):
+            return self._load(task, payload)
+
+    def _load(self, task: str, payload: dict[str, Any]) -> dict[str, Any]:
         reply = self.child.build(task, payload)
         self.memory.map_segments(parse_untrusted(reply["segments"], list[Segment]))
         self._state_descriptors = parse_untrusted(reply["state_descriptors"], dict[str, LeafDescriptor])
@@ -230,6 +238,23 @@ class CandidateClient:
         same_address: bool = False,
     ) -> SeriesResult:
         """Run consecutive calls; no observed calls without `read_outputs`."""
+        with candidate_at_fault() if self.holds_candidate else nullcontext():
+            return self._call_and_read(
+                inputs, read_outputs, poison, poll_hook, undisturbed, trace, chained, seed, same_address
+            )
+
+    def _call_and_read(
+        self,
+        inputs: Sequence[Args],
+        read_outputs: bool,
+        poison: bool,
+        poll_hook: PollHook | None,
+        undisturbed: bool,
+        trace: bool,
+        chained: Sequence[bool],
+        seed: int | None,
+        same_address: bool,
+    ) -> SeriesResult:
         self._expected_sizes = self.output_sizes_bytes * len(inputs)
         seed = secrets.randbits(SEED_BITS) if seed is None else seed
         number = self.timer.next_call(len(self._expected_sizes), seed)

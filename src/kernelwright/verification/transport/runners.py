@@ -10,7 +10,7 @@ from typing import Any, Protocol, Self
 from torch.utils import _pytree as pytree
 
 from kernelwright.core.cache import cache_dir, digest
-from kernelwright.core.errors import UsageError
+from kernelwright.core.errors import NotFoundError, SetupError, UsageError
 from kernelwright.measure.clock import wall_s
 from kernelwright.measure.clock_agreement import TimedCall, null_spread_us
 from kernelwright.problems.importing import absolute_target, split_target
@@ -18,6 +18,7 @@ from kernelwright.problems.problem import Args, Candidate, Problem, source_stem
 from kernelwright.sandbox import COMPILE_CACHES, ForkServer, Isolation, Limits, TaskError, can_inspect, protections
 from kernelwright.verification.execution import CallArguments, ObservedCall, observe
 from kernelwright.verification.transport.call_chain import compiled_library
+from kernelwright.verification.transport.call_report import candidate_at_fault
 from kernelwright.verification.transport.client import WORKER_MODULE, CandidateClient
 from kernelwright.verification.transport.device_memory import supports_ipc
 from kernelwright.verification.transport.external_timer import LAUNCH_AHEAD_US
@@ -128,7 +129,8 @@ class RpcRunner:
 
     def load(self, inputs: Args, template: ObservedCall) -> None:
         self._open_child()
-        self._apply_load_reply(self._child.build(f"{WORKER_MODULE}:load", {"candidate": self._target}))
+        with candidate_at_fault(NotFoundError, SetupError):
+            self._apply_load_reply(self._child.build(f"{WORKER_MODULE}:load", {"candidate": self._target}))
 
     def run(
         self,
@@ -147,7 +149,10 @@ class RpcRunner:
             "twice": twice,
             "seed": seed,
         }
-        reply = self._child.call(f"{WORKER_MODULE}:run", payload)
+        with candidate_at_fault():
+            return self._read_reply(self._child.call(f"{WORKER_MODULE}:run", payload))
+
+    def _read_reply(self, reply: dict[str, Any]) -> ObservedCall:
         return ObservedCall(
             structure=reply["structure"],
             leaves=self._unpack_dict(reply["paths"], reply["leaves"]),
@@ -220,9 +225,9 @@ class InspectedRunner(RpcRunner):
         self.null_calls = self._time_null_calls([inputs], template)
         if self.input_series:
             self.null_series = self._time_null_calls(self.input_series, template)
-        self._apply_load_reply(
-            self.client.load(*(self.load_task or (f"{WORKER_MODULE}:load", {"candidate": self._target})))
-        )
+        reply = self.client.load(*(self.load_task or (f"{WORKER_MODULE}:load", {"candidate": self._target})))
+        with candidate_at_fault():
+            self._apply_load_reply(reply)
 
     def _time_null_calls(self, inputs: Sequence[Args], template: ObservedCall) -> Sequence[TimedCall]:
         """Timed null calls. If other processes interfere, the attempt with the smallest spread; the first attempt for
