@@ -27,6 +27,7 @@ from kernelwright.verification.accuracy.special_values import (
     draw_places,
     find_effect,
     insert_ties,
+    insert_zero_rows,
     takes_special_values,
     write_at,
 )
@@ -96,11 +97,13 @@ class ProbedInputs:
             skewed = planned.variant is Variant.SKEWED_ARGUMENT
             changed = self.redraw_argument(inputs, planned.target, generator, skewed=skewed)
             return changed and ProbedSet(changed)
-        if planned.variant is Variant.TIES:
+        if planned.variant is Variant.ALL_ARGUMENTS:
+            return self._redraw_all_arguments(inputs, generator)
+        if planned.variant in (Variant.TIES, Variant.ZERO_ROWS):
             inputs = clone_inputs(inputs)
             target = pytree.tree_leaves(inputs)[planned.target]
             with torch.no_grad():
-                insert_ties(target, generator)
+                (insert_ties if planned.variant is Variant.TIES else insert_zero_rows)(target, generator)
             return ProbedSet(inputs)
         return self._insert_special(inputs, planned, generator)
 
@@ -125,6 +128,15 @@ class ProbedInputs:
             if before and after and self._is_like(after, before):
                 return changed
         return None
+
+    def _redraw_all_arguments(self, inputs: Args, generator: torch.Generator) -> ProbedSet | None:
+        """One after the other, so that the reference takes all of them together."""
+        changed = [at for at, leaf in enumerate(pytree.tree_leaves(inputs)) if is_argument(leaf)]
+        count = 0
+        for at in changed:
+            if (redrawn := self.redraw_argument(inputs, at, generator)) is not None:
+                inputs, count = redrawn, count + 1
+        return ProbedSet(inputs) if count > 1 else None
 
     def _insert_special(self, inputs: Args, planned: PlannedSet, generator: torch.Generator) -> ProbedSet | None:
         """NaN, or infinities of a sign for which no output is NaN; and which outputs depend on them."""
@@ -242,6 +254,7 @@ def find_targets(
     return Targets(
         arguments=arguments,
         # A sorted order of numbers with NaN among them is not defined in every language.
+        floating=[at for at in floating if tensors[at].dim() > 1],
         special=[at for at in floating if most_indices < tensors[at].numel()],
         tied=[at for at in floating if indices and tensors[at].shape[-1] > 1],
         changeable=[at for at, value in tensors.items() if is_changeable(value)],
@@ -250,8 +263,15 @@ def find_targets(
 
 
 def changeable_state(module: torch.nn.Module | None) -> dict[str, Tensor]:
-    """Parameters and persistent buffers of which one element can change, by name."""
-    named = perturbable_state(module) if module is not None else {}
+    """Parameters and persistent buffers of which one element can change, by name; masks stay as they are."""
+    if module is None:
+        return {}
+    integers = {
+        name: value
+        for name, value in module.state_dict(keep_vars=True).items()
+        if isinstance(value, Tensor) and not value.dtype.is_floating_point and value.dtype != torch.bool
+    }
+    named = perturbable_state(module) | integers
     return {name: value for name, value in named.items() if is_changeable(value)}
 
 

@@ -227,6 +227,8 @@ class Reference:
             raise
         if planned.variant in (Variant.NAN, Variant.INFINITY) and not is_defined(values):
             return None
+        if planned.variant is Variant.ZERO_ROWS and not all(map(_is_finite, values.reference)):
+            return None
         input_set = self._finish_set(planned, index, drawn.inputs, values, parameters if drawn.state else None)
         return replace(input_set, special_effect=drawn.depends)
 

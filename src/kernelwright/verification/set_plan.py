@@ -29,7 +29,9 @@ class Variant(Enum):
     SKEWED_ARGUMENT = "one such tensor redrawn, most of it equal"
     NAN = "a few NaN"
     INFINITY = "a few infinities"
+    ALL_ARGUMENTS = "all of these redrawn"
     TIES = "equal and nearly equal numbers"
+    ZERO_ROWS = "some rows of zeros"
     CHANGED_INPUT = "the inputs of the set before, with one element of one tensor changed"
     CHANGED_STATE = "the same with one parameter or buffer"
 
@@ -78,6 +80,7 @@ class Targets:
 
     Attributes:
         arguments: integer, boolean and constant tensors.
+        floating: floating tensors with more than one dimension.
         special: floating tensors that can contain NaN.
         tied: floating tensors that can contain ties; empty where no output is an index.
         changeable: tensors of which one element can change.
@@ -85,6 +88,7 @@ class Targets:
     """
 
     arguments: Sequence[int] = ()
+    floating: Sequence[int] = ()
     special: Sequence[int] = ()
     tied: Sequence[int] = ()
     changeable: Sequence[int] = ()
@@ -145,6 +149,10 @@ def _plan_probed(rng: random.Random, targets: Targets) -> list[PlannedSet]:
     planned += [(Variant.SKEWED_ARGUMENT, at) for at in arguments]
     if targets.special:
         planned += [(variant, rng.choice(targets.special)) for variant in (Variant.NAN, Variant.INFINITY)]
+    if targets.floating:
+        planned.append((Variant.ZERO_ROWS, rng.choice(targets.floating)))
+    if len(arguments) > 1:
+        planned.append((Variant.ALL_ARGUMENTS, arguments[0]))
     if targets.tied:
         planned.append((Variant.TIES, rng.choice(targets.tied)))
     return [PlannedSet(0, variant, _distribution_of(variant), target=at) for variant, at in planned]
@@ -178,6 +186,8 @@ def _distribution_of(variant: Variant) -> Distribution:
 _DISTRIBUTIONS = {
     Variant.ARGUMENT: Distribution("argument redrawn", False, None),
     Variant.SKEWED_ARGUMENT: Distribution("argument redrawn, skewed", False, None),
+    Variant.ALL_ARGUMENTS: Distribution("all arguments redrawn", False, None),
+    Variant.ZERO_ROWS: Distribution("with rows of zeros", False, None, coarse=True),
     Variant.NAN: Distribution("with NaN", False, None, coarse=True),
     Variant.INFINITY: Distribution("with infinities", False, None, coarse=True),
     Variant.TIES: Distribution("ties", False, None),

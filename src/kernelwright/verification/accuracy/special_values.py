@@ -17,6 +17,7 @@ from kernelwright.verification.accuracy.expected import Expected
 MAX_SPECIAL_ROWS_SHARE = 1 / 4
 MIN_EFFECT = 2.0**-7
 """Smallest effect of a number on an output that depends on it, relative to the largest output."""
+ZERO_ROWS_SHARE = 1 / 16
 TIED_SHARE, NEARLY_TIED_SHARE, LEVEL_ROWS_SHARE = 1 / 2, 1 / 8, 1 / 8
 """Shares of the elements of a row that equal another one of it, or are next to one; share of rows of equal numbers."""
 
@@ -86,9 +87,15 @@ def insert_ties(value: Tensor, generator: torch.Generator) -> None:
     value.copy_(tied)
 
 
+def insert_zero_rows(value: Tensor, generator: torch.Generator) -> None:
+    """Make some rows zero, at least one of them, in place."""
+    chosen = torch.rand((*value.shape[:-1], 1), generator=generator, device=value.device)
+    value.masked_fill_(chosen <= max(ZERO_ROWS_SHARE, chosen.min().item()), 0.0)
+
+
 def allow_spread(got: list[Tensor], expected: Expected, depends: Sequence[Tensor]) -> list[Tensor]:
-    """A candidate's outputs with the reference's values where the result is not defined: where the candidate returned
-    NaN, and where the reference is not finite although the output does not depend on the special values.
+    """A candidate's outputs with the reference's values where the result is not defined: where it returned NaN
+    or the reference is not finite although the output does not depend on the special values.
 
     Args:
         depends: for each output a mask of those that do.
@@ -103,7 +110,7 @@ def _allow_spread(got: Tensor, reference: Tensor, depends: Tensor) -> Tensor:
         return got
     if depends.shape != reference.shape:  # it depends on values
         return got
-    return torch.where(got.isnan() | (~reference.isfinite() & ~depends), reference, got)
+    return torch.where((got.isnan() | ~reference.isfinite()) & ~depends, reference, got)
 
 
 def is_defined(expected: Expected) -> bool:

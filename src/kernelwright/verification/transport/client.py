@@ -45,7 +45,7 @@ from kernelwright.verification.transport.call_report import (
     parse_untrusted,
     view_as_tensor,
 )
-from kernelwright.verification.transport.control_block import CallStatus, Extent
+from kernelwright.verification.transport.control_block import MAX_EXTENTS, CallStatus, Extent, digest_leaf
 from kernelwright.verification.transport.device_memory import Segment
 from kernelwright.verification.transport.external_timer import ExternalTimer, PollHook
 from kernelwright.verification.transport.kept_outputs import KeptOutputs, overlap
@@ -290,12 +290,16 @@ class CandidateClient:
         stopped_read = self._read_stopped(number, status, snapshot, blocks, poison) if read_outputs else None
         if not read_outputs:
             self.kept.skip()
-        report = parse_untrusted(self.child.wait_result(), CallReport)
+        reply = self.child.wait_result()
+        report = parse_untrusted(reply, CallReport)
         if (
             stopped_read
             and [leaf.extent for leaf in report.leaves.values() if leaf.extent][: len(status.extents)] != status.extents
         ):
             raise TamperingError("output addresses changed after the call")
+        digests = [digest_leaf(reply["leaves"][path]) for path, leaf in report.leaves.items() if not leaf.extent]
+        if status.num_extents < MAX_EXTENTS and status.digests != digests:
+            raise TamperingError("an output that is not in memory changed after the call")
         if chain and stopped_read:
             chain.repeat(_outputs_by_call(report, stopped_read, len(inputs)), packed["blocks"])
         self.memory.map_segments(report.segments)
@@ -405,7 +409,8 @@ class CandidateClient:
             if check_pages and self.memory.device == "cpu":
                 faulty = find_shared_page(self.child.pid, extents)
                 faulty = faulty and f"an output {faulty}"
-            self.kept.add(number, self._own_extents(extents))
+            own, in_state = self._own_extents(extents)
+            self.kept.add(number, own, in_state=in_state)
             input_blocks = [self.memory.read((at - REDZONE_BYTES, size + 2 * REDZONE_BYTES)) for at, size in blocks]
             self.child.check_stopped()
         finally:
@@ -418,12 +423,13 @@ class CandidateClient:
             faulty = faulty or f"the output of an earlier call was overwritten within {later} calls"
         return _StoppedRead(extents, input_blocks, snapshot.matches(read), faulty)
 
-    def _own_extents(self, extents: dict[Extent, Tensor]) -> dict[Extent, Tensor]:
-        """Those that are neither in an input nor in the program's state, which the verifier overwrites."""
-        written = [self._arena, *(one.extent for one in self._state_descriptors.values() if one.extent)]
-        return {
-            extent: value for extent, value in extents.items() if not any(overlap(extent, other) for other in written)
-        }
+    def _own_extents(self, extents: dict[Extent, Tensor]) -> tuple[dict[Extent, Tensor], bool]:
+        """Those that are neither in an input nor in the program's state, which the verifier overwrites; and whether
+        some are in the state."""
+        outside = {extent: value for extent, value in extents.items() if not overlap(extent, self._arena)}
+        state = [one.extent for one in self._state_descriptors.values() if one.extent]
+        own = {extent: value for extent, value in outside.items() if not any(overlap(extent, other) for other in state)}
+        return own, len(own) < len(outside)
 
     def _reread_leaves(self, leaves: dict[str, LeafDescriptor]) -> dict[str, Any]:
         """The leaves after a delay, in which late writes may have arrived."""

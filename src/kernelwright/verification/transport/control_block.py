@@ -10,11 +10,13 @@ stored in the second half as base, size and IPC handle; the number of extents, w
 from __future__ import annotations
 
 import ctypes
+import hashlib
 import mmap
 import struct
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from kernelwright.sandbox import channel
 from kernelwright.verification.transport.device_memory import HANDLE_BYTES, Segment
 
 CONTROL_BLOCK_BYTES = 1 << 20
@@ -26,6 +28,8 @@ MAX_SEGMENTS = (CONTROL_BLOCK_BYTES - SEGMENTS_OFFSET) // SEGMENT_STRUCT.size
 
 Extent = tuple[int, int]
 """Address and bytes of a block of memory."""
+DIGEST = 1
+"""In place of an address: the bytes are the digest of a leaf that is not in memory, such as a number."""
 
 
 class CallStatus(NamedTuple):
@@ -38,6 +42,7 @@ class CallStatus(NamedTuple):
     num_segments: int
     num_extents: int
     extents: list[Extent]
+    digests: list[int]
 
 
 class ControlBlock:
@@ -84,7 +89,17 @@ def parse_status(data: bytes | bytearray) -> CallStatus:
     count = min(words[EXTENT_COUNT], MAX_EXTENTS)
     extents = [*zip(words[EXTENTS::2], words[EXTENTS + 1 :: 2], strict=False)][:count]
     segments = min(words[SEGMENT_COUNT], MAX_SEGMENTS)
-    return CallStatus(words[READY], words[DONE], bool(words[RAISED]), words[CLAIMED_NS], segments, count, extents)
+    digests = [size for address, size in extents if address == DIGEST]
+    extents = [extent for extent in extents if extent[0] != DIGEST]
+    return CallStatus(
+        words[READY], words[DONE], bool(words[RAISED]), words[CLAIMED_NS], segments, count, extents, digests
+    )
+
+
+def digest_leaf(described: Any) -> int:
+    """Digest of the description of a leaf that is not in memory: a result that is not complete when the call is over
+    has another one."""
+    return int.from_bytes(hashlib.blake2b(channel.pack(described), digest_size=8).digest())
 
 
 def parse_segments(data: bytes | bytearray) -> list[Segment]:

@@ -19,6 +19,7 @@ from kernelwright.verification.transport.control_block import Extent
 from kernelwright.verification.transport.remote_memory import RemoteMemory
 
 MAX_KEPT, MAX_KEPT_BYTES = 12, 128 << 20
+"""Beyond the call before; one is kept whatever its size."""
 MAX_OUTPUT_BYTES = 1 << 30
 """Of one call: outputs of more bytes are not kept."""
 KEEP_SHARE = 0.5
@@ -49,9 +50,15 @@ class KeptOutputs:
         released, self._released = self._released, []
         return {"keep": keep, "release": released}
 
-    def add(self, number: int, outputs: Mapping[Extent, Tensor]) -> None:
+    def add(self, number: int, outputs: Mapping[Extent, Tensor], *, in_state: bool = False) -> None:
         """Take the outputs of a finished call, read while the process is stopped, and compare those of the call
-        before it."""
+        before it.
+
+        Args:
+            in_state: an output is in the memory of a parameter or buffer: later calls overwrite it.
+        """
+        if in_state:
+            self.are_reused = True
         if self._last:
             self._compare_last(*self._last, outputs)
         size_bytes = sum(size for _, size in outputs)
@@ -78,7 +85,7 @@ class KeptOutputs:
 
     def _keep_or_release(self, number: int, outputs: Mapping[Extent, Tensor]) -> None:
         kept_bytes = sum(size for one in (outputs, *self._kept.values()) for _, size in one)
-        if self.are_reused or kept_bytes > MAX_KEPT_BYTES or self._rng.random() > KEEP_SHARE:
+        if self.are_reused or (self._kept and kept_bytes > MAX_KEPT_BYTES) or self._rng.random() > KEEP_SHARE:
             self._released.append(number)
             return
         self._kept[number] = outputs

@@ -260,22 +260,29 @@ class InspectedRunner(RpcRunner):
             self.client.set_state(state)
         observed = self._call_observed(inputs, output_sizes_bytes, seed, same_address)
         if twice:
-            observed.repeat_call = lambda: self._call_observed(inputs, output_sizes_bytes, seed)
+            # As in a timed call: a program could look whether new memory reads as NaN.
+            observed.repeat_call = lambda: self._call_observed(inputs, output_sizes_bytes, seed, poison=False)
         return observed
 
     def _call_observed(
-        self, inputs: Args, output_sizes_bytes: list[int], seed: int, same_address: bool = False
+        self,
+        inputs: Args,
+        output_sizes_bytes: list[int],
+        seed: int,
+        same_address: bool = False,
+        *,
+        poison: bool = True,
     ) -> ObservedCall:
         """A call whose outputs are read; with gradients from now on where the program needs them, like the reference
         in `outcome.run_program`."""
         saved_sizes, self.client.output_sizes_bytes = self.client.output_sizes_bytes, output_sizes_bytes
         try:
-            result = self.client.call(inputs, read_outputs=True, poison=True, seed=seed, same_address=same_address)
+            result = self.client.call(inputs, read_outputs=True, poison=poison, seed=seed, same_address=same_address)
         except TaskError as error:
             if self.client.requires_grad or "grad" not in error.message:
                 raise
             self.client.requires_grad = True
-            result = self.client.call(inputs, read_outputs=True, poison=True, seed=seed)
+            result = self.client.call(inputs, read_outputs=True, poison=poison, seed=seed)
         finally:
             self.client.output_sizes_bytes = saved_sizes
         assert result.observed

@@ -36,7 +36,13 @@ from kernelwright.sandbox.exceptions import (
 from kernelwright.verification.attacks.redzone import REDZONE_BYTE, RedzoneAllocator, poison_allocator, poison_buffers
 from kernelwright.verification.execution import CallArguments, observe
 from kernelwright.verification.transport.call_chain import ChainFunctions, make_blocks
-from kernelwright.verification.transport.control_block import CONTROL_BLOCK_BYTES, ControlBlock, Extent
+from kernelwright.verification.transport.control_block import (
+    CONTROL_BLOCK_BYTES,
+    DIGEST,
+    ControlBlock,
+    Extent,
+    digest_leaf,
+)
 from kernelwright.verification.transport.device_memory import (
     Segment,
     find_segment,
@@ -293,10 +299,16 @@ def _run_timed(worker: Worker, number: int, given: list[Any], chain: RunningChai
         results = _run_calls(worker, given, chain, copies=copies)
         result = results if len(given) > 1 else results[0]
         with _own_code_only():
-            outputs = [leaf for leaf in worker.containers.leaves(result) if isinstance(leaf, Tensor)]
+            leaves = worker.containers.leaves(result)
+            outputs = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
             worker.timer.stop(outputs)
+            described = [
+                describe_leaf(leaf) for leaf in leaves if not isinstance(leaf, Tensor) or not find_extent(leaf)
+            ]
             worker.control_block.publish_outputs(
-                [extent for leaf in outputs if (extent := find_extent(leaf))], find_segments(outputs)
+                [extent for leaf in outputs if (extent := find_extent(leaf))]
+                + [(DIGEST, digest_leaf(one)) for one in described],
+                find_segments(outputs),
             )
         claimed_ns = worker.timer.time_ns()
     except BaseException as error:
