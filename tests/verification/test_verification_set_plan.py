@@ -11,7 +11,7 @@ from kernelwright.verification.accuracy.row_groups import check_groups
 from kernelwright.verification.reference import Reference
 from kernelwright.verification.set_plan import CHANGES, Targets, Variant, plan_sets, shorten
 
-TARGETS = Targets(arguments=(1, 2), special=(0,), tied=(0,), changeable=(0, 1), num_state=2)
+TARGETS = Targets(arguments=(1, 2), floating=(0,), special=(0,), tied=(0,), changeable=(0, 1), num_state=2)
 
 
 def plan(seed=0, targets=TARGETS, *, perturb=True):

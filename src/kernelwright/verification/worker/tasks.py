@@ -302,12 +302,10 @@ def _run_timed(worker: Worker, number: int, given: list[Any], chain: RunningChai
             leaves = worker.containers.leaves(result)
             outputs = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
             worker.timer.stop(outputs)
-            described = [
-                describe_leaf(leaf) for leaf in leaves if not isinstance(leaf, Tensor) or not find_extent(leaf)
-            ]
+            others = [leaf for leaf in leaves if not isinstance(leaf, Tensor) or not find_extent(leaf)]
             worker.control_block.publish_outputs(
                 [extent for leaf in outputs if (extent := find_extent(leaf))]
-                + [(DIGEST, digest_leaf(one)) for one in described],
+                + [(DIGEST, digest_leaf(describe_leaf(leaf))) for leaf in others],
                 find_segments(outputs),
             )
         claimed_ns = worker.timer.time_ns()
