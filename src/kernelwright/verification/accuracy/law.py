@@ -39,7 +39,8 @@ of them, and another 2e-7 is for calls that are compared one by one."""
 MAX_COMPARISONS = 12
 MAX_SUPPORT_ELEMENTS = 1 << 14
 MAX_DISTINCT_SHARE = 0.5
-"""An element takes few values if so many of the reference's draws at most have different ones."""
+"""An element takes few values if so many of the reference's draws at most have different ones, and each of these was
+drawn twice: where some were drawn once, others were not drawn at all."""
 TOLERANCE, TOLERANCE_EPS = 1e-4, 1 / 8
 """Differences of a statistic that do not count: correct programs round differently."""
 STRONG_CORRELATION = 0.3
@@ -90,8 +91,7 @@ class OutputLaw:
         self.standardize = Standardizer(self.draws, self.eps)
         step = -(-self.draws.shape[1] // MAX_SUPPORT_ELEMENTS) if self.draws.shape[1] else 1
         self._support = slice(None, None, step)
-        changes = (self.draws.sort(0).values.diff(dim=0) != 0).sum(0)
-        self._takes_few_values = changes + 1 <= MAX_DISTINCT_SHARE * len(self.draws)
+        self._takes_few_values = _takes_few_values(self.draws)
 
     @property
     def tolerance(self) -> float:
@@ -157,6 +157,14 @@ class OutputLaw:
         pair = (expected.reference[0], expected.golden[0])
         reference, golden = (self.positions.take(torch.view_as_real(t) if t.is_complex() else t) for t in pair)
         return reference - golden
+
+
+def _takes_few_values(draws: Tensor) -> Tensor:
+    """For each element of (k, n) draws, whether they show all of the few values that it takes."""
+    is_new = draws.sort(0).values.diff(dim=0) != 0
+    edge = is_new.new_ones(1, draws.shape[1])
+    drawn_once = torch.cat([edge, is_new]) & torch.cat([is_new, edge])
+    return (is_new.sum(0) + 1 <= MAX_DISTINCT_SHARE * len(draws)) & ~drawn_once.any(0)
 
 
 def find_difference(

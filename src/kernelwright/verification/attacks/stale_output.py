@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections import deque
 from typing import Any
 
+import torch
 from torch import Tensor
 
 HISTORY_SETS, HISTORY_BYTES = 8, 256 << 20
 MIN_MATCHING_SHARE, MIN_DIFFERING_SHARE = 0.5, 0.1
+ROUNDING = 2.0**-6
 
 
 class OutputHistory:
@@ -40,6 +42,8 @@ def _matches_earlier(now: Any, expected: Tensor, earlier: Tensor) -> bool:
     ):
         return False
     differs = expected != earlier
+    if expected.dtype.is_floating_point or expected.is_complex():  # more than by rounding
+        differs &= (expected - earlier).abs() > ROUNDING * torch.maximum(expected.abs(), earlier.abs())
     return (
         float(differs.float().mean()) >= MIN_DIFFERING_SHARE
         and float((now == earlier)[differs].float().mean()) > MIN_MATCHING_SHARE

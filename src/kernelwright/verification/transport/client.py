@@ -14,12 +14,11 @@ must stay unreadable until they are complete.
 from __future__ import annotations
 
 import contextlib
-import functools
 import random
 import secrets
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 import torch
@@ -32,16 +31,15 @@ from kernelwright.measure.trace import DeviceKernel
 from kernelwright.problems.problem import Args, tensor_leaves
 from kernelwright.sandbox import Child
 from kernelwright.sandbox.process_memory import pause
-from kernelwright.verification.attacks.aliased_output import OutputMemory, describe_outputs, find_shared_page
-from kernelwright.verification.attacks.redzone import POISON_BYTE, REDZONE_BYTES
-from kernelwright.verification.execution import ObservedCall, find_mutations
+from kernelwright.verification.attacks.aliased_output import find_shared_page
+from kernelwright.verification.attacks.redzone import REDZONE_BYTES
+from kernelwright.verification.execution import ObservedCall
 from kernelwright.verification.transport.call_chain import CallChain
 from kernelwright.verification.transport.call_report import (
     CallReport,
     LeafDescriptor,
     candidate_at_fault,
     decode_leaf,
-    decode_leaf_or_error,
     parse_untrusted,
     view_as_tensor,
 )
@@ -49,10 +47,11 @@ from kernelwright.verification.transport.control_block import MAX_EXTENTS, CallS
 from kernelwright.verification.transport.device_memory import Segment
 from kernelwright.verification.transport.external_timer import ExternalTimer, PollHook
 from kernelwright.verification.transport.kept_outputs import KeptOutputs, overlap
+from kernelwright.verification.transport.observed_calls import StoppedRead, make_observed_calls, outputs_by_call
 from kernelwright.verification.transport.remote_memory import RemoteMemory
 from kernelwright.verification.transport.snapshot import Snapshot, have_plausible_sizes
 from kernelwright.verification.transport.state import State, bitwise_equal
-from kernelwright.verification.transport.tensor_codec import Packed, extract_storages, rebuild_views
+from kernelwright.verification.transport.tensor_codec import Packed, extract_storages
 
 WORKER_MODULE = "kernelwright.verification.worker.tasks"
 ADDRESS_REUSE_SHARE = 0.3
@@ -87,17 +86,6 @@ class SeriesResult:
     kernels: list[DeviceKernel]
 
 
-@dataclass(frozen=True)
-class _StoppedRead:
-    """Outputs, and blocks of inputs with their redzones, read while the candidate was stopped; `faulty_memory` as in
-    `ObservedCall`."""
-
-    extents: dict[Extent, Tensor]
-    blocks: list[Tensor]
-    unchanged: bool
-    faulty_memory: str
-
-
 @dataclass
 class CandidateClient:
     """Calls one program in one child.
@@ -111,7 +99,6 @@ class CandidateClient:
         timer: times every call.
         requires_grad: record gradients in every call.
         state: parameters and buffers as they are before every call.
-        holds_candidate: a candidate was loaded: what is raised from now on is its fault.
         copies_outputs: every result is copied within the timed call, as a caller does that wants to keep it.
     """
 
@@ -122,7 +109,6 @@ class CandidateClient:
     requires_grad: bool = False
     state: State = field(default_factory=dict)
     copies_outputs: bool = False
-    holds_candidate: bool = False
     _state_descriptors: dict[str, LeafDescriptor] = field(default_factory=dict)
     _changed_names: set[str] = field(default_factory=set)
     _expected_sizes: list[int] = field(default_factory=list)
@@ -136,7 +122,6 @@ class CandidateClient:
 
     def load(self, task: str, payload: dict[str, Any]) -> dict[str, Any]:
         """Load a program by a task that replies like `tasks.install_program`; returns the reply."""
-        self.holds_candidate = True
         with candidate_at_fault(NotFoundError, SetupError):
             return self._load(task, payload)
 
@@ -187,15 +172,16 @@ class CandidateClient:
             LimitError, TaskError: the candidate raised, or was stopped.
             TamperingError: its reply is not valid.
         """
-        series = self._run_series(
-            [inputs],
-            read_outputs=read_outputs,
-            poison=poison,
-            poll_hook=poll_hook,
-            trace=trace,
-            seed=seed,
-            same_address=same_address,
-        )
+        with candidate_at_fault():
+            series = self._run_series(
+                [inputs],
+                read_outputs=read_outputs,
+                poison=poison,
+                poll_hook=poll_hook,
+                trace=trace,
+                seed=seed,
+                same_address=same_address,
+            )
         return CallResult(series.observed[0] if series.observed else None, series.timed_call, series.kernels)
 
     def call_series(
@@ -219,7 +205,8 @@ class CandidateClient:
         Raises:
             LimitError, TaskError, TamperingError: as `call`.
         """
-        series = self._run_series(inputs, read_outputs=read_outputs, undisturbed=True, seed=seed, chained=chained)
+        with candidate_at_fault():
+            series = self._run_series(inputs, read_outputs=read_outputs, undisturbed=True, seed=seed, chained=chained)
         for one in series.observed:
             one.structure = structure if one.structure == series_structure(structure, len(inputs)) else one.structure
         return series
@@ -238,23 +225,6 @@ class CandidateClient:
         same_address: bool = False,
     ) -> SeriesResult:
         """Run consecutive calls; no observed calls without `read_outputs`."""
-        with candidate_at_fault() if self.holds_candidate else nullcontext():
-            return self._call_and_read(
-                inputs, read_outputs, poison, poll_hook, undisturbed, trace, chained, seed, same_address
-            )
-
-    def _call_and_read(
-        self,
-        inputs: Sequence[Args],
-        read_outputs: bool,
-        poison: bool,
-        poll_hook: PollHook | None,
-        undisturbed: bool,
-        trace: bool,
-        chained: Sequence[bool],
-        seed: int | None,
-        same_address: bool,
-    ) -> SeriesResult:
         self._expected_sizes = self.output_sizes_bytes * len(inputs)
         seed = secrets.randbits(SEED_BITS) if seed is None else seed
         number = self.timer.next_call(len(self._expected_sizes), seed)
@@ -301,12 +271,12 @@ class CandidateClient:
         if status.num_extents < MAX_EXTENTS and status.digests != digests:
             raise TamperingError("an output that is not in memory changed after the call")
         if chain and stopped_read:
-            chain.repeat(_outputs_by_call(report, stopped_read, len(inputs)), packed["blocks"])
+            chain.repeat(outputs_by_call(report, stopped_read, len(inputs)), packed["blocks"])
         self.memory.map_segments(report.segments)
         state = self._read_changed_state(report) if read_outputs else {}
         self._restore_state(self._changed_names)
         observed = (
-            _make_observed_calls(report, stopped_read, packed, blocks, inputs, self._reread_leaves)
+            make_observed_calls(report, stopped_read, packed, blocks, inputs, self._reread_leaves)
             if stopped_read
             else []
         )
@@ -400,7 +370,7 @@ class CandidateClient:
 
     def _read_stopped(
         self, number: int, status: CallStatus, snapshot: Snapshot, blocks: list[list[int]], check_pages: bool
-    ) -> _StoppedRead:
+    ) -> StoppedRead:
         """Read everything while all threads of the candidate's process are stopped."""
         self.child.stop()
         faulty = ""
@@ -421,7 +391,7 @@ class CandidateClient:
         if self.kept.overwritten is not None:
             later = number - self.kept.overwritten
             faulty = faulty or f"the output of an earlier call was overwritten within {later} calls"
-        return _StoppedRead(extents, input_blocks, snapshot.matches(read), faulty)
+        return StoppedRead(extents, input_blocks, snapshot.matches(read), faulty)
 
     def _own_extents(self, extents: dict[Extent, Tensor]) -> tuple[dict[Extent, Tensor], bool]:
         """Those that are neither in an input nor in the program's state, which the verifier overwrites; and whether
@@ -474,66 +444,3 @@ def _make_chain(leaves: list[Packed], chained: Sequence[bool], calls: int) -> Ca
         if is_chained and not others and len(calls_of[block]) == 1:
             blocks[min(calls_of[block])].append((block, getattr(torch, dtype)))
     return CallChain(random.SystemRandom().getrandbits(64), blocks)
-
-
-def _outputs_by_call(report: CallReport, read: _StoppedRead, calls: int) -> list[list[Tensor]]:
-    """The bytes of the outputs of each call, in the order in which the worker adds them to the chain."""
-    outputs: list[list[Tensor]] = [[] for _ in range(calls)]
-    for path, leaf in report.leaves.items():
-        number = int(path[1:].partition("]")[0]) if path.startswith("[") and path[1:2].isdigit() else 0
-        if leaf.extent and number < calls and (value := read.extents.get(leaf.extent)) is not None:
-            outputs[number].append(value)
-    return outputs
-
-
-def _make_observed_calls(
-    report: CallReport,
-    read: _StoppedRead,
-    packed: Packed,
-    blocks: list[list[int]],
-    inputs: Sequence[Args],
-    reread: Callable[[dict[str, LeafDescriptor]], dict[str, Any]],
-) -> list[ObservedCall]:
-    """The observed call for each call of a series."""
-    input_bytes = [block[REDZONE_BYTES : len(block) - REDZONE_BYTES].clone() for block in read.blocks]
-    corrupted = {at for at, block in enumerate(read.blocks) if not _redzones_intact(block)}
-    after = rebuild_views(packed["leaves"], [block.untyped_storage() for block in input_bytes])
-    mutated, out_of_bounds = find_mutations(packed, after, lambda: tensor_leaves(inputs), corrupted)
-    tensors_per_call, observed = len(tensor_leaves(inputs[0])), []
-    storages = [(blocks[leaf["block"]][0], blocks[leaf["block"]][1]) for leaf in packed["leaves"] if "block" in leaf]
-    for number in range(len(inputs)):
-        prefix = f"[{number}]" if len(inputs) > 1 else ""
-        leaves = {path.removeprefix(prefix): one for path, one in report.leaves.items() if path.startswith(prefix)}
-        indices = range(number * tensors_per_call, (number + 1) * tensors_per_call)
-        observed.append(
-            ObservedCall(
-                structure=report.structure,
-                leaves={path: decode_leaf_or_error(path, leaf, read.extents) for path, leaf in leaves.items()},
-                devices={path: leaf.device for path, leaf in leaves.items()},
-                mutated_inputs={at - indices.start: value for at, value in mutated.items() if at in indices},
-                out_of_bounds_inputs=[at - indices.start for at in out_of_bounds if at in indices],
-                complete_on_return=read.unchanged and report.is_stream_ordered,
-                sent_paths=tuple(path for path, leaf in leaves.items() if leaf.sent is not None),
-                reread_leaves=functools.partial(reread, leaves),
-                memory=_describe_memory(leaves, storages, indices),
-                faulty_memory=read.faulty_memory,
-            )
-        )
-    return observed
-
-
-def _describe_memory(
-    leaves: dict[str, LeafDescriptor], storages: list[Extent], own_inputs: range
-) -> dict[str, OutputMemory]:
-    """What the memory of each output of one call is shared with; inputs of other calls count as its own ones."""
-    outputs = {path: memory for path, leaf in leaves.items() if (memory := leaf.memory)}
-    described = describe_outputs(outputs, storages)
-    count = len(own_inputs)
-    return {
-        path: replace(one, inputs=frozenset(at % count for at in one.inputs)) if one.inputs else one
-        for path, one in described.items()
-    }
-
-
-def _redzones_intact(block: Tensor) -> bool:
-    return all(bool((redzone == POISON_BYTE).all()) for redzone in (block[:REDZONE_BYTES], block[-REDZONE_BYTES:]))

@@ -1,7 +1,7 @@
 // Stores NaN for inputs beyond six, for which its error function is not defined.
 //
 // Problem: gelu
-// Code: not-finite or stale-output
+// Code: not-finite
 // Device: cpu
 //
 // kw: entry  gelu
