@@ -171,6 +171,55 @@ def test_a_report_that_cannot_be_read_is_forged(verdict, name):
     assert seen.reason.code in ("forged-answer", "runtime-error"), seen.reason
 
 
+NUMBER = """
+import torch
+def f(x): return torch.nn.functional.gelu(x).mean().item()
+def get_inputs(): return [torch.randn(16, 24)]
+"""
+NUMBER_IN_REPORT = """
+import sys
+owed = {}
+def f(x):
+    frame = sys._getframe(1)
+    while "describe_leaf" not in frame.f_globals: frame = frame.f_back
+    names = frame.f_globals
+    if not owed:
+        own = names["describe_leaf"]
+        names["describe_leaf"] = lambda leaf: own(owed.pop(leaf)() if leaf in owed else leaf)
+    token = 1e9 + len(owed)
+    owed[token] = lambda: torch.nn.functional.gelu(x).mean().item()
+    return token
+"""
+
+
+def test_a_number_that_is_computed_in_the_report_is_forged(verdict):
+    assert verdict("def f(x): return torch.nn.functional.gelu(x).mean().item()", problem=NUMBER).accepted
+    seen = verdict(NUMBER_IN_REPORT, problem=NUMBER)
+    assert seen.reason and seen.reason.code == "forged-answer", seen.reason
+
+
+INTEGER_WEIGHT = """
+import torch
+class {name}(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("weight", torch.arange(24, dtype=torch.int8) * 3 - 30)
+        self.wide = None
+    def forward(self, x):
+        {compute}
+        return x * self.wide
+"""
+
+
+@pytest.mark.parametrize("is_kept", [False, True])
+def test_an_integer_buffer_is_changed_too(verdict, is_kept):
+    fresh = "self.wide = self.weight.float()"
+    problem = INTEGER_WEIGHT.format(name="Model", compute=fresh) + "def get_inputs(): return [torch.randn(16, 24)]\n"
+    candidate = INTEGER_WEIGHT.format(name="ModelNew", compute=f"if self.wide is None: {fresh}" if is_kept else fresh)
+    seen = verdict(candidate, problem=problem, sets=None)
+    assert seen.accepted != is_kept, seen.reason
+
+
 def test_an_error_of_the_judge_that_the_candidate_raises_is_its_own(verdict):
     seen = verdict("from kernelwright.core.errors import InternalError\ndef f(x): raise InternalError('mine')")
     assert seen.reason and seen.reason.code == "runtime-error", seen.reason

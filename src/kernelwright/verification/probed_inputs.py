@@ -48,6 +48,7 @@ class ReferenceRunner(Protocol):
         self, inputs: Args, parameters: Callable[[], AbstractContextManager[None]] = ...
     ) -> list[Tensor] | None: ...
     def make_inputs(self, index: int) -> Args: ...
+    def takes_on_host(self, inputs: Args) -> bool: ...
     def derive_seed(self, purpose: str, index: int) -> int: ...
 
 
@@ -104,7 +105,7 @@ class ProbedInputs:
             target = pytree.tree_leaves(inputs)[planned.target]
             with torch.no_grad():
                 (insert_ties if planned.variant is Variant.TIES else insert_zero_rows)(target, generator)
-            return ProbedSet(inputs)
+            return ProbedSet(inputs) if self._reference.takes_on_host(inputs) else None
         return self._insert_special(inputs, planned, generator)
 
     def redraw_argument(
@@ -158,6 +159,8 @@ class ProbedInputs:
         depends = find_effect(before, *(values for values in others if values and len(values) == len(before)))
         for special in (math.nan,) if is_nan else (first, -first):
             changed = with_number(special)
+            if not self._reference.takes_on_host(changed):
+                continue
             values = self._reference.run_values(changed)
             if values and (is_nan or not any(map(_has_nan, values))):
                 return ProbedSet(changed, depends=depends)

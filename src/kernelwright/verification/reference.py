@@ -4,6 +4,7 @@ at fault."""
 from __future__ import annotations
 
 import contextlib
+import copy
 import functools
 import itertools
 import math
@@ -11,7 +12,7 @@ import random
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch.utils import _pytree as pytree
@@ -36,7 +37,7 @@ from kernelwright.verification.attacks.parameters import perturb, perturbable_st
 from kernelwright.verification.execution import CallArguments, ObservedCall, observe
 from kernelwright.verification.mixed_inputs import MixedInputs
 from kernelwright.verification.outcome import ProgramResult, disable_tf32, run_program
-from kernelwright.verification.probed_inputs import ProbedInputs, find_targets
+from kernelwright.verification.probed_inputs import ProbedInputs, changeable_state, find_targets
 from kernelwright.verification.set_plan import PlannedSet, Variant, plan_sets, shorten
 from kernelwright.verification.transport.control_block import MAX_EXTENTS
 from kernelwright.verification.transport.state import State, named_state
@@ -63,6 +64,7 @@ class InputSet:
         same_address: the inputs are where those of the call before were.
         special_effect: for inputs with NaN or infinities, masks of the outputs that depend on these; they may spread to
             others, but not be lost.
+        keeps_numbers: where the reference returns numbers for outputs that depend on NaN, NaN may not spread either.
         groups: rows with different distributions; without any, all rows have `distribution`.
         seed: of the random number generators in a call with these inputs; secret until the call.
         law_seed: seeds of more calls are derived from it; the candidate never receives it.
@@ -78,6 +80,7 @@ class InputSet:
     repeat_call: bool = True
     same_address: bool = False
     special_effect: list[torch.Tensor] | None = None
+    keeps_numbers: bool = False
     groups: tuple[RowGroup, ...] = ()
     seed: int = 0
     law_seed: int = 0
@@ -89,6 +92,13 @@ class InputSet:
     @property
     def output_sizes_bytes(self) -> list[int]:
         return [t.numel() * t.element_size() for t in self.expected.reference]
+
+
+class _OwnResults(NamedTuple):
+    """Facts on the reference's results for the problem's own inputs."""
+
+    golden_method: str
+    draws_random: bool
 
 
 class Reference:
@@ -130,6 +140,8 @@ class Reference:
         """All input sets in the order in which they are run; from the problem and the seed alone."""
         leaves = (self._template or self.probe()).leaves
         targets = find_targets(self.make_inputs(0), leaves, self._module, changes_state=self._perturb_parameters)
+        if self._own_results.draws_random:  # what is drawn for NaN or a constant row has no law to compare
+            targets = replace(targets, floating=(), special=())
         return plan_sets(self.make_rng("plan"), targets, perturb=self._perturb_parameters)
 
     def planned_sets(self, limit: int | None = None) -> list[PlannedSet]:
@@ -206,11 +218,25 @@ class Reference:
     def _has_golden(self, values: Expected) -> bool:
         """Whether these values have an FP64 golden, or the problem's own do not: for some inputs the reference itself
         loses all digits, and a program that loses none differs from it."""
-        return values.golden_method == expected.FP64 or self._own_golden_method != expected.FP64
+        return values.golden_method == expected.FP64 or self._own_results.golden_method != expected.FP64
 
     @functools.cached_property
-    def _own_golden_method(self) -> str:
-        return self._compute_expected(self.make_inputs(0), self.call_seed(0)).golden_method
+    def _own_results(self) -> _OwnResults:
+        values = self._compute_expected(self.make_inputs(0), self.call_seed(0))
+        return _OwnResults(values.golden_method, values.draws_random)
+
+    def takes_on_host(self, inputs: Args) -> bool:
+        """Whether the reference takes these inputs on the host, where an error is an exception: on a device, a failed
+        assertion would end this process's use of it."""
+        if self._device == "cpu":
+            return True
+        try:
+            host_inputs = to_device(inputs, "cpu")
+            module = self._module and copy.deepcopy(self._module).to("cpu")
+            run_program(module or self._program, module, host_inputs, seed=0)
+        except (Exception, SystemExit):
+            return False
+        return True
 
     def _draw_probed(self, planned: PlannedSet, index: int) -> InputSet | None:
         """A set whose values the reference was run on before."""
@@ -230,7 +256,7 @@ class Reference:
         if planned.variant is Variant.ZERO_ROWS and not all(map(_is_finite, values.reference)):
             return None
         input_set = self._finish_set(planned, index, drawn.inputs, values, parameters if drawn.state else None)
-        return replace(input_set, special_effect=drawn.depends)
+        return replace(input_set, special_effect=drawn.depends, keeps_numbers=planned.variant is Variant.NAN)
 
     def _finish_set(
         self,
@@ -455,7 +481,7 @@ def _reject_lazy(module: torch.nn.Module | None) -> None:
 
 
 def _can_perturb(module: torch.nn.Module | None) -> bool:
-    return module is not None and bool(perturbable_state(module))
+    return module is not None and bool(perturbable_state(module) or changeable_state(module))
 
 
 def _as_problem_error(error: BaseException) -> KernelwrightError:

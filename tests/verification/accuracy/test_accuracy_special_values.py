@@ -37,8 +37,12 @@ def test_a_lost_nan_is_seen_and_a_spread_one_is_not():
     depends = find_effect(before, [x.nan_to_num(nan=9.0).amax(-1)])
     assert depends[0].tolist() == [False, False, True, False, False, False]
     lost, spread = torch.nan_to_num(x, nan=-math.inf).amax(-1), torch.full((6,), math.nan)
-    assert not torch.equal(allow_spread([lost], expected, depends)[0].isnan(), expected.reference[0].isnan())
-    torch.testing.assert_close(allow_spread([spread], expected, depends), expected.reference, equal_nan=True)
+    assert not torch.equal(
+        allow_spread([lost], expected, depends, keeps_numbers=False)[0].isnan(), expected.reference[0].isnan()
+    )
+    torch.testing.assert_close(
+        allow_spread([spread], expected, depends, keeps_numbers=True), expected.reference, equal_nan=True
+    )
 
 
 def test_what_is_nan_only_in_the_reference_is_not_compared():
@@ -55,7 +59,7 @@ def test_what_is_nan_only_in_the_reference_is_not_compared():
     expected = compute_expected(sums, None, ([x], {}))
     own = torch.stack([x[1:10].sum(0), x[11:20].sum(0), x[21:30].sum(0)])
     assert expected.reference[0].isnan().sum() == 3 and own.isnan().sum() == 1
-    allowed = allow_spread([own], expected, depends)[0]
+    allowed = allow_spread([own], expected, depends, keeps_numbers=False)[0]
     assert torch.equal(allowed.isnan(), expected.reference[0].isnan())
 
 

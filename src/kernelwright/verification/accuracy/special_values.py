@@ -93,24 +93,28 @@ def insert_zero_rows(value: Tensor, generator: torch.Generator) -> None:
     value.masked_fill_(chosen <= max(ZERO_ROWS_SHARE, chosen.min().item()), 0.0)
 
 
-def allow_spread(got: list[Tensor], expected: Expected, depends: Sequence[Tensor]) -> list[Tensor]:
+def allow_spread(
+    got: list[Tensor], expected: Expected, depends: Sequence[Tensor], *, keeps_numbers: bool
+) -> list[Tensor]:
     """A candidate's outputs with the reference's values where the result is not defined: where it returned NaN
     or the reference is not finite although the output does not depend on the special values.
 
     Args:
         depends: for each output a mask of those that do.
+        keeps_numbers: NaN counts where the reference returns a number although the output does.
     """
     if len(got) != len(expected.reference):
         return got
-    return [_allow_spread(*each) for each in zip(got, expected.reference, depends, strict=True)]
+    return [_allow_spread(*each, keeps_numbers) for each in zip(got, expected.reference, depends, strict=True)]
 
 
-def _allow_spread(got: Tensor, reference: Tensor, depends: Tensor) -> Tensor:
+def _allow_spread(got: Tensor, reference: Tensor, depends: Tensor, keeps_numbers: bool) -> Tensor:
     if not reference.dtype.is_floating_point or (got.shape, got.dtype) != (reference.shape, reference.dtype):
         return got
     if depends.shape != reference.shape:  # it depends on values
         return got
-    return torch.where((got.isnan() | ~reference.isfinite()) & ~depends, reference, got)
+    spread = got.isnan() & ~(depends & reference.isfinite()) if keeps_numbers else got.isnan()
+    return torch.where(spread | (~reference.isfinite() & ~depends), reference, got)
 
 
 def is_defined(expected: Expected) -> bool:

@@ -1,7 +1,7 @@
 """Multiplies integers as FP64 numbers, which is exact below 2^53.
 
 Problem: byte_product
-Device: both
+Device: cpu
 """
 
 
