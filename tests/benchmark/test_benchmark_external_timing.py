@@ -14,7 +14,6 @@ from kernelwright.core.timing import Conditions, Timing
 from kernelwright.core.verdict import Reason
 from kernelwright.problems import load_problem
 from kernelwright.sandbox import Limits, can_inspect
-from kernelwright.verification import verify
 from kernelwright.verification.output_checker import OutputChecker
 
 pytestmark = pytest.mark.skipif(not can_inspect(), reason="memory of other processes cannot be reached here")
@@ -113,7 +112,6 @@ def test_every_variant_of_a_pair_has_a_time_of_many_calls(file):
 @pytest.mark.slow
 def test_who_stops_computing_once_it_is_trusted_is_caught_where_it_is_timed(file):
     problem, lazy = file("problem.py", PROBLEM), file("lazy.py", LAZY.replace("100", "50"))
-    assert verify(problem, lazy, sets=2).accepted, "which makes 40 calls at most"
     with outside(problem, {"lazy": lazy}) as timer:
         assert timer.time_pair("a pair") == {}
     assert timer.rejections["lazy"].code in ("stale-output", "inaccurate")
@@ -124,25 +122,23 @@ def test_who_stops_computing_once_it_is_trusted_is_caught_where_it_is_timed(file
 def test_nobody_chooses_which_call_of_a_series_is_judged(file):
     """By a buffer of its own, say, whose change is seen after the last one."""
     problem, candidates = file("problem.py", PROBLEM), {"last": file("last_alone.py", LAST_ALONE)}
-    assert verify(problem, candidates["last"], sets=2).accepted, "where each call is the last"
     with outside(problem, candidates) as timer:
         timer.time_pair("a pair")
     assert timer.rejections["last"].code == "inaccurate"
 
 
 @pytest.mark.slow
-def test_who_says_that_it_took_no_time_is_a_liar(file):
-    problem, timeless = file("problem.py", PROBLEM), file("timeless.py", TIMELESS)
-    with outside(problem, {"fast": timeless}) as timer:
-        timer.time_pair("a pair")
-    assert timer.rejections["fast"].code == "false-time"
+def test_a_clock_that_a_candidate_replaces_in_its_process_counts_for_nothing(file):
+    with outside(file("problem.py", PROBLEM), {"slow": file("timeless.py", TIMELESS)}) as timer:
+        times = timer.time_pair("a pair")
+    assert times["slow"].time_us > 2 * times["eager"].time_us, "twenty tanh and one"
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("check", [True, False])
 def test_a_bench_gives_such_candidates_no_variant_and_times_the_others_once(file, monkeypatch, check):
-    problem, lazy, honest = file("problem.py", PROBLEM), file("lazy.py", LAZY), file("honest.py", HONEST)
-    asked = []
+    problem, honest = file("problem.py", PROBLEM), file("honest.py", HONEST)
+    lazy, asked = file("lazy.py", LAZY.replace("100", "1_000_000")), []
 
     def time_all(problem, candidates, *_, **__):
         asked.append(list(candidates))
@@ -164,11 +160,11 @@ def test_nothing_honest_is_timed_twice_for_one_that_is_caught_late(file, monkeyp
     candidates["late"] = file("late.py", LAZY)
     usual, pairs = ExternalBenchmark._run_series, 5
 
-    def turn(self, variant, inputs, **how):
+    def turn(self, variant, *given, **how):
         turns[variant.name] += 1
         if variant.name == "late" and turns["late"] == turns_of_a_pair * (pairs - 1) + WARMUP_ROUNDS + 1:
             raise CandidateRejectedError("late", Reason(code="stale-output", detail="in a timed call"))
-        usual(self, variant, inputs, **how)
+        usual(self, variant, *given, **how)
 
     turns_of_a_pair = WARMUP_ROUNDS + MIN_ROUNDS
     monkeypatch.setattr(ExternalBenchmark, "_run_series", turn)

@@ -37,7 +37,7 @@ for name in ("exp", "log", "sqrt", "erf", "tanh", "sin", "expm1", "log1p"):
             "from kernelwright.problems import load_problem; load_problem('examples/softmax.py')",
             "from kernelwright.problems import Problem; Problem.from_callable(torch.exp, torch.ones(3))",
             "from kernelwright.verification.worker.tasks import open_problem; "
-            "open_problem(dict(problem='examples/softmax.py', device='cpu', folder='.'))",
+            "open_problem(dict(problem='examples/softmax.py', device='cpu', folder='.', chain_library=''))",
         ],
     ),
 )

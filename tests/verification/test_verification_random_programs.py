@@ -9,6 +9,7 @@ import torch
 import kernelwright as kw
 from kernelwright.problems.loading import load_problem
 from kernelwright.problems.problem import Problem
+from kernelwright.verification import verdict as judge
 from kernelwright.verification.reference import Reference
 
 SHAPE = (32, 96)
@@ -163,7 +164,7 @@ class ModelNew(torch.nn.Module):
 @pytest.mark.parametrize(("seed", "accepted"), [("manual_seed(5)", False), ("seed()", True)])
 def test_a_generator_of_its_own_draws_other_numbers_in_every_process(file, seed, accepted):
     candidate = file("candidate.py", OWN_GENERATOR.format(seed=seed))
-    verdict = kw.verify(file("problem.py", PROBLEM), candidate, sets=1, check_timed_calls=False)
+    verdict = judge.verify(file("problem.py", PROBLEM), candidate, sets=1, check_timed_calls=False)
     assert verdict.accepted == accepted
     assert accepted or "loaded again" in verdict.reason.detail
 

@@ -153,7 +153,6 @@ def test_a_sandbox_that_does_not_start_rejects_nobody(verdict):
         verdict(ADD, "def f(x, y): return x + y", fork_server=ForkServer(("no_such_module",)))
 
 
-@pytest.mark.slow
 def test_few_sets_hold_the_one_that_a_one_pass_variance_does_not_survive(verdict):
     problem = "import torch\ndef f(x): return x.var(-1)\ndef get_inputs(): return [torch.randn(64, 512)]\n"
     one_pass = "def f(x): return ((x * x).mean(-1) - x.mean(-1) ** 2) * 512 / 511"

@@ -17,6 +17,7 @@ from kernelwright.problems.problem import tensor_leaves
 from kernelwright.verification.accuracy import budget
 from kernelwright.verification.accuracy.expected import FP64, Expected
 from kernelwright.verification.accuracy.near_limit import DrawResult, InputKind, NearLimitTracker
+from kernelwright.verification.accuracy.row_groups import check_groups
 from kernelwright.verification.accuracy.special_values import allow_spread
 from kernelwright.verification.attacks.aliased_output import find_aliasing, find_other_order
 from kernelwright.verification.attacks.stale_output import OutputHistory
@@ -233,10 +234,12 @@ class OutputChecker:
         self, leaves: dict[str, Any], observed: ObservedCall, input_set: InputSet, *, record: bool = True
     ) -> Reason | None:
         """Check values against the accuracy policy; `record` keeps the worst accuracy."""
-        got = self._collect_values(leaves, observed, input_set)
-        reason, accuracy = budget.check_accuracy(
-            got, input_set.expected, distribution=input_set.distribution, policy=self.policy
-        )
+        got, expected = self._collect_values(leaves, observed, input_set), input_set.expected
+        distribution, policy = input_set.distribution, self.policy
+        if input_set.groups:
+            reason, accuracy = check_groups(got, expected, input_set.groups, distribution=distribution, policy=policy)
+        else:
+            reason, accuracy = budget.check_accuracy(got, expected, distribution=distribution, policy=policy)
         if record:
             self._is_near_limit = budget.is_near_limit(accuracy)
             self._record(accuracy, is_rejected=reason is not None)

@@ -129,10 +129,12 @@ def shorten(sets: Sequence[PlannedSet], limit: int) -> list[PlannedSet]:
 
 
 def _plan_distributions(rng: random.Random, perturb: bool) -> list[PlannedSet]:
-    """One set of each distribution; the first one, the problem's own values, keeps its parameters too."""
+    """One set of each distribution; the first one, the problem's own values, keeps its parameters too. One of the next
+    two has others, so that a short plan has such a set."""
     others = range(1, len(DISTRIBUTIONS))
     count = round(PERTURBED_SHARE * len(DISTRIBUTIONS)) if perturb else 0
-    perturbed = set(rng.sample(others, count))
+    early, *more = rng.sample(others[:2], 2)
+    perturbed = {early, *rng.sample([*more, *others[2:]], count - 1)} if count else set()
     signs = set(rng.sample(sorted(perturbed), round(SIGNS_SHARE * count)))
     return [
         PlannedSet(0, Variant.DISTRIBUTION, distribution, number in perturbed, number in signs)
