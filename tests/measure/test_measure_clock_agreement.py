@@ -4,7 +4,13 @@ from dataclasses import replace
 
 import pytest
 
-from kernelwright.measure.clock_agreement import ClockComparison, TimedCall, null_spread_us
+from kernelwright.measure.clock_agreement import (
+    MAX_UNCERTAINTY,
+    ClockComparison,
+    TimedCall,
+    null_spread_us,
+    trusted_time_us,
+)
 
 EMPTY = [TimedCall(20.0, 25.0, 30.0 + at % 3) for at in range(12)]
 
@@ -170,3 +176,10 @@ def test_empty_calls_between_which_others_had_the_device_lie_apart():
     calm, crowded = [*EMPTY[:6]], [*EMPTY[:3], *[TimedCall(20.0, 25.0, 2000.0)] * 6]
     assert null_spread_us(calm) <= 2.0
     assert null_spread_us(crowded) > 1000.0
+
+
+@pytest.mark.parametrize("last_running_us", [0.0, 4990.0])
+def test_a_series_that_claims_no_time_has_that_of_the_external_clock(last_running_us):
+    nulls = [TimedCall(10.0, 20.0 + number, 30.0, claimed_us=1.0) for number in range(8)]
+    series = TimedCall(last_running_us, 5000.0, 5010.0, claimed_us=0.0)
+    assert trusted_time_us(series, nulls) >= (1 - MAX_UNCERTAINTY) * (5000.0 - 30.0)
