@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+
+from torch.utils import _pytree as pytree
 
 from kernelwright.core.units import time_text
 from kernelwright.core.verdict import Reason
 from kernelwright.measure.clock_agreement import ClockComparison
 from kernelwright.problems.problem import Args, tensor_leaves
 from kernelwright.sandbox.process_memory import pause
-from kernelwright.verification.accuracy.chained_inputs import chained_leaves
+from kernelwright.verification.accuracy.chained_inputs import find_changes
 from kernelwright.verification.accuracy.near_limit import MIN_DRAWS, DrawResult
 from kernelwright.verification.accuracy.prescreen import prescreen_distance
 from kernelwright.verification.execution import ObservedCall
 from kernelwright.verification.output_checker import OutputChecker
 from kernelwright.verification.reference import Reference
-from kernelwright.verification.transport.call_chain import compiled_library
+from kernelwright.verification.transport.call_chain import ChainedLeaf, compiled_library
 from kernelwright.verification.transport.client import SeriesResult
 from kernelwright.verification.transport.control_block import MAX_EXTENTS
 from kernelwright.verification.transport.runners import InspectedRunner
@@ -46,7 +48,7 @@ class SeriesPlan:
     """
 
     max_calls: int
-    chained: tuple[bool, ...]
+    chained: tuple[ChainedLeaf, ...]
     input_bytes: int
     structure: str
     mutated: frozenset[int]
@@ -56,11 +58,13 @@ class SeriesPlan:
     def of(cls, reference: Reference, template: ObservedCall, device: str) -> SeriesPlan:
         """The plan for a reference and its result for the problem's own inputs."""
         inputs = reference.make_inputs(0)
-        chained = tuple(chained_leaves(inputs)) if device == "cpu" else ()
         expected = reference.make_set(inputs, reference.call_seed(0)).expected
+        chained = ()
+        if device == "cpu" and compiled_library():
+            chained = _chain_leaves(inputs, reference, expected.mutated_inputs)
         is_alone = bool(expected.initial_state) or expected.draws_random
         if device == "cpu":
-            is_alone = is_alone or not (any(chained) and compiled_library())
+            is_alone = is_alone or not any(one.change for one in chained)
         else:
             is_alone = is_alone or bool(expected.mutated_inputs)
         input_bytes = sum(one.nbytes for one in tensor_leaves(inputs))
@@ -79,6 +83,17 @@ class SeriesPlan:
             frozenset(expected.mutated_inputs),
             frozenset(expected.initial_state),
         )
+
+
+def _chain_leaves(inputs: Args, reference: Reference, mutated: Sequence[int]) -> tuple[ChainedLeaf, ...]:
+    """What the chain does with each leaf of the arguments.
+
+    Args:
+        mutated: indices of the input tensors that the reference changes.
+    """
+    leaves, written = pytree.tree_leaves(inputs), {id(tensor_leaves(inputs)[at]) for at in mutated}
+    changes = find_changes(inputs, reference)
+    return tuple(ChainedLeaf(change, id(leaf) in written) for leaf, change in zip(leaves, changes, strict=True))
 
 
 @dataclass

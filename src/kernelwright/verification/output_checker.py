@@ -61,6 +61,7 @@ class OutputChecker:
     _is_repeatable: bool = True
     _is_second_call: bool = False
     _has_order_note: bool = False
+    _parameters_changed: bool = False
 
     def __post_init__(self) -> None:
         varies = self.template.second_leaves is not None
@@ -118,6 +119,7 @@ class OutputChecker:
             TamperingError: the call's report is not valid.
         """
         self.limit_ratio = None
+        self._parameters_changed |= input_set.parameters_perturbed
         if not self.golden or input_set.expected.golden_method != FP64:
             self.golden = input_set.expected.golden_method
         template = input_set.template or self.template
@@ -131,9 +133,12 @@ class OutputChecker:
         if not self._has_order_note and (note := find_other_order(observed.memory, template.memory)):
             self._has_order_note = True
             self._add_note(note)
-        if reason and input_set.parameters_perturbed and reason.code == "inaccurate":
-            return Reason(code=reason.code, detail=f"{reason.detail}; the parameters had been changed before this call")
-        return reason
+        return self._add_parameters_text(reason) if reason and reason.code == "inaccurate" else reason
+
+    def _add_parameters_text(self, reason: Reason) -> Reason:
+        """With a sentence if the parameters changed between the candidate's calls: it may have kept values of them."""
+        changed = "; the parameters had been changed before this call" if self._parameters_changed else ""
+        return Reason(code=reason.code, detail=reason.detail + changed)
 
     def _check_values(self, observed: ObservedCall, input_set: InputSet) -> Reason | None:
         """The reason to reject the values of the last call, with their cause where it can be found."""
@@ -207,8 +212,7 @@ class OutputChecker:
         """The reason, unless more sets have to decide."""
         if not self._is_near_limit:
             return reason
-        changed = "; the parameters had been changed before this call" if input_set.parameters_perturbed else ""
-        self.near_limits.pending[input_set.kind] = Reason(code=reason.code, detail=reason.detail + changed)
+        self.near_limits.pending[input_set.kind] = self._add_parameters_text(reason)
         return None
 
     def remember_outputs(self, observed: ObservedCall) -> None:

@@ -1,20 +1,22 @@
 """The chain between the calls of a series: the inputs of a call follow from the outputs of the call before it.
 
 Used in both processes. The calls of a series run back to back, so their inputs are in the candidate's memory before the
-first one starts. To keep it from computing them in one batch, the low bits of the floating inputs of every call but the
-first are changed by a digest of all bytes that the call before it returned: its inputs are not known before that call
-is over. The verifier repeats the chain from the outputs that it read, and compares the outputs with the reference's on
-the inputs that follow: a candidate that returns early and computes later has other inputs than the verifier.
+first one starts. To keep it from computing them in one batch, the inputs of every call but the first are changed by a
+digest of all bytes that the call before it returned or wrote to its inputs: they are not known before that call is
+over. The verifier repeats the chain from the outputs that it read, and compares the outputs with the reference's on the
+inputs that follow: a candidate that returns early and computes later has other inputs than the verifier.
 """
 
 from __future__ import annotations
 
 import ctypes
 import functools
+import random
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import IntEnum
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -26,14 +28,35 @@ FLAGS = ("-O3", "-march=native", "-std=c++20", "-fPIC", "-shared")
 MANTISSA_BITS = {torch.float16: 10, torch.bfloat16: 7, torch.float32: 23, torch.float64: 52}
 KEPT_BITS = {torch.float16: 2, torch.bfloat16: 2, torch.float32: 5, torch.float64: 12}
 """Leading bits of the mantissa that stay as they are: a value changes by at most one part in 2 to the power of this."""
-WORDS_PER_BLOCK = 6
+
+
+class Change(IntEnum):
+    """How the chain changes the numbers of an input: not, the low bits of floats, or in pairs of integers next to each
+    other, where one takes the other's place or its value."""
+
+    NONE = 0
+    LOW_BITS = 1
+    SWAP = 2
+    COPY = 3
+
+
+class ChainedLeaf(NamedTuple):
+    """What the chain does with a leaf of the arguments.
+
+    Attributes:
+        is_output: the program writes to it, so what a call leaves there changes the inputs of the next one.
+    """
+
+    change: Change
+    is_output: bool = False
 
 
 class ChainedBlock(ctypes.Structure):
-    """A block of floating inputs, with the bits of each number that change, and those of its exponent and mantissa."""
+    """A block of inputs and its change; of floats also the bits that change, and those of exponent and mantissa."""
 
     _fields_ = tuple(
-        (name, ctypes.c_uint64) for name in ("address", "bytes", "item_bytes", "changed", "exponent", "mantissa")
+        (name, ctypes.c_uint64)
+        for name in ("address", "bytes", "item_bytes", "change", "changed", "exponent", "mantissa")
     )
 
 
@@ -58,18 +81,35 @@ class ChainFunctions:
         self.derive.argtypes, self.derive.restype = (ctypes.c_void_p, ctypes.c_uint64, ctypes.c_uint64), None
 
 
-def describe_block(address: int, size_bytes: int, dtype: torch.dtype) -> tuple[int, ...]:
+def describe_block(address: int, size_bytes: int, dtype: torch.dtype, change: Change) -> tuple[int, ...]:
     """The fields of the `ChainedBlock` for memory of this dtype."""
+    if change != Change.LOW_BITS:
+        return address, size_bytes, dtype.itemsize, change, 0, 0, 0
     mantissa_bits = MANTISSA_BITS[dtype]
     mantissa = (1 << mantissa_bits) - 1
     exponent = (1 << 8 * dtype.itemsize - 1) - 1 - mantissa
     changed = (1 << mantissa_bits - KEPT_BITS[dtype]) - 1
-    return address, size_bytes, dtype.itemsize, changed, exponent, mantissa
+    return address, size_bytes, dtype.itemsize, change, changed, exponent, mantissa
 
 
 def make_blocks(described: Sequence[Sequence[int]]) -> ctypes.Array[ChainedBlock]:
     """The blocks of one call for `derive`."""
     return (ChainedBlock * len(described))(*(ChainedBlock(*one) for one in described))
+
+
+def change_tensors(tensors: Sequence[Tensor], changes: Sequence[Change], digest: int) -> None:
+    """Change the elements of contiguous tensors in place, as the chain does after outputs of this digest."""
+    pairs = [(one, change) for one, change in zip(tensors, changes, strict=True) if change]
+    described = [describe_block(one.data_ptr(), one.nbytes, one.dtype, change) for one, change in pairs]
+    ChainFunctions(compiled_library()).derive(make_blocks(described), len(described), digest)
+
+
+class ChangedBlock(NamedTuple):
+    """A block that changes before a call, by its number."""
+
+    number: int
+    dtype: torch.dtype
+    change: Change
 
 
 @dataclass(frozen=True)
@@ -78,11 +118,13 @@ class CallChain:
 
     Attributes:
         seed: the digest before the first call.
-        blocks: for each call, the numbers of its blocks that change, with their dtypes.
+        blocks: for each call, those that change before it.
+        written: for each call, the numbers of the blocks that the program writes to.
     """
 
     seed: int
-    blocks: list[list[tuple[int, torch.dtype]]]
+    blocks: list[list[ChangedBlock]]
+    written: list[list[int]]
 
     def request(self, addresses: Sequence[Sequence[int]]) -> dict[str, Any]:
         """What the worker needs.
@@ -91,21 +133,55 @@ class CallChain:
             addresses: [address, bytes] of each block in the candidate's process.
         """
         described = [
-            [describe_block(addresses[at][0], addresses[at][1], dtype) for at, dtype in one] for one in self.blocks
+            [describe_block(addresses[one.number][0], addresses[one.number][1], one.dtype, one.change) for one in each]
+            for each in self.blocks
         ]
-        return {"seed": self.seed, "blocks": described}
+        written = [[list(addresses[number]) for number in each] for each in self.written]
+        return {"seed": self.seed, "blocks": described, "written": written}
 
-    def repeat(self, outputs: Sequence[Sequence[Tensor]], inputs: Sequence[Tensor]) -> None:
+    def repeat(self, outputs: Sequence[Sequence[Tensor]], after: Sequence[Tensor], inputs: Sequence[Tensor]) -> None:
         """Change the inputs as the worker did.
 
         Args:
             outputs: for each call, the bytes of its outputs in order.
+            after: the bytes of all blocks after the series.
             inputs: the bytes of all blocks as they were written, changed in place.
         """
         functions, digest = ChainFunctions(compiled_library()), self.seed
         for call, blocks in enumerate(self.blocks):
             if call:
-                for one in outputs[call - 1]:
+                for one in (*outputs[call - 1], *(after[number] for number in self.written[call - 1])):
                     digest = functions.absorb(digest, one.data_ptr(), one.numel())
-                described = [describe_block(inputs[at].data_ptr(), inputs[at].numel(), dtype) for at, dtype in blocks]
+                described = [
+                    describe_block(inputs[one.number].data_ptr(), inputs[one.number].numel(), one.dtype, one.change)
+                    for one in blocks
+                ]
                 functions.derive(make_blocks(described), len(described), digest)
+
+
+def make_chain(leaves: Sequence[dict[str, Any]], chained: Sequence[ChainedLeaf], calls: int) -> CallChain | None:
+    """The chain of a series, or None without one. Only blocks that no other call has and that hold numbers of one kind
+    change.
+
+    Args:
+        leaves: of all calls, from `extract_storages`.
+        chained: for the leaves of one call.
+    """
+    if calls < 2 or not any(one.change for one in chained):
+        return None
+    calls_of: dict[int, set[int]] = {}
+    kinds_of: dict[int, set[tuple[str, ChainedLeaf]]] = {}
+    for at, leaf in enumerate(leaves):
+        if "block" in leaf:
+            calls_of.setdefault(leaf["block"], set()).add(at // len(chained))
+            kinds_of.setdefault(leaf["block"], set()).add((leaf["dtype"], chained[at % len(chained)]))
+    blocks: list[list[ChangedBlock]] = [[] for _ in range(calls)]
+    written: list[list[int]] = [[] for _ in range(calls)]
+    for block, kinds in kinds_of.items():
+        (dtype, leaf), *others = kinds
+        call, *other_calls = calls_of[block]
+        if leaf.change and not others and not other_calls:
+            blocks[call].append(ChangedBlock(block, getattr(torch, dtype), leaf.change))
+        if not other_calls and any(one.is_output for _, one in kinds):
+            written[call].append(block)
+    return CallChain(random.SystemRandom().getrandbits(64), blocks, written)

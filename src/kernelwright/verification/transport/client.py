@@ -21,7 +21,6 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
-import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
@@ -34,7 +33,7 @@ from kernelwright.sandbox.process_memory import pause
 from kernelwright.verification.attacks.aliased_output import find_shared_page
 from kernelwright.verification.attacks.redzone import REDZONE_BYTES
 from kernelwright.verification.execution import ObservedCall
-from kernelwright.verification.transport.call_chain import CallChain
+from kernelwright.verification.transport.call_chain import ChainedLeaf, make_chain
 from kernelwright.verification.transport.call_report import (
     CallReport,
     LeafDescriptor,
@@ -51,7 +50,7 @@ from kernelwright.verification.transport.observed_calls import StoppedRead, make
 from kernelwright.verification.transport.remote_memory import RemoteMemory
 from kernelwright.verification.transport.snapshot import Snapshot, have_plausible_sizes
 from kernelwright.verification.transport.state import State, bitwise_equal
-from kernelwright.verification.transport.tensor_codec import Packed, extract_storages
+from kernelwright.verification.transport.tensor_codec import extract_storages
 
 WORKER_MODULE = "kernelwright.verification.worker.tasks"
 ADDRESS_REUSE_SHARE = 0.3
@@ -133,7 +132,7 @@ class CandidateClient:
         return reply
 
     def time_null_calls(
-        self, inputs: Sequence[Args], outputs: list[Tensor], calls: int, chained: Sequence[bool] = ()
+        self, inputs: Sequence[Args], outputs: list[Tensor], calls: int, chained: Sequence[ChainedLeaf] = ()
     ) -> list[TimedCall]:
         """Time calls that compute nothing and return outputs of the same sizes, in a child without a program yet;
         with several inputs, series of calls. With large inputs fewer calls are made."""
@@ -191,7 +190,7 @@ class CandidateClient:
         read_outputs: bool,
         structure: str,
         seed: int | None = None,
-        chained: Sequence[bool] = (),
+        chained: Sequence[ChainedLeaf] = (),
     ) -> SeriesResult:
         """Make consecutive calls in one timed call, each with its own inputs, after flushing `cache_flush_bytes` from
         the caches. The verifier polls rarely while they run, so that it does not disturb the time.
@@ -200,8 +199,7 @@ class CandidateClient:
             inputs: where outputs are read, those of the chained leaves are changed to what the calls had.
             structure: of one result.
             seed: of the random number generators before the first call; None draws one.
-            chained: for each leaf of the arguments, whether the chain of calls may change its low bits; empty for
-                calls without a chain.
+            chained: for each leaf of the arguments, what the chain of calls does with it; empty without a chain.
         Raises:
             LimitError, TaskError, TamperingError: as `call`.
         """
@@ -220,7 +218,7 @@ class CandidateClient:
         poll_hook: PollHook | None = None,
         undisturbed: bool = False,
         trace: bool = False,
-        chained: Sequence[bool] = (),
+        chained: Sequence[ChainedLeaf] = (),
         seed: int | None = None,
         same_address: bool = False,
     ) -> SeriesResult:
@@ -230,7 +228,7 @@ class CandidateClient:
         number = self.timer.next_call(len(self._expected_sizes), seed)
         packed = extract_storages([leaf for one in inputs for leaf in pytree.tree_leaves(one)])
         blocks = self._place_blocks([len(block) for block in packed["blocks"]], same_address=same_address)
-        chain = _make_chain(packed["leaves"], chained, len(inputs))
+        chain = make_chain(packed["leaves"], chained, len(inputs))
         request = {
             "number": number,
             "calls": len(inputs),
@@ -267,11 +265,12 @@ class CandidateClient:
             and [leaf.extent for leaf in report.leaves.values() if leaf.extent][: len(status.extents)] != status.extents
         ):
             raise TamperingError("output addresses changed after the call")
-        digests = [digest_leaf(reply["leaves"][path]) for path, leaf in report.leaves.items() if not leaf.extent]
-        if status.num_extents < MAX_EXTENTS and status.digests != digests:
+        digests = {path: digest_leaf(reply["leaves"][path]) for path, leaf in report.leaves.items() if not leaf.extent}
+        if status.num_extents < MAX_EXTENTS and status.digests != [*digests.values()]:
             raise TamperingError("an output that is not in memory changed after the call")
         if chain and stopped_read:
-            chain.repeat(outputs_by_call(report, stopped_read, len(inputs)), packed["blocks"])
+            outputs = outputs_by_call(report, digests, stopped_read, len(inputs))
+            chain.repeat(outputs, stopped_read.inputs, packed["blocks"])
         self.memory.map_segments(report.segments)
         state = self._read_changed_state(report) if read_outputs else {}
         self._restore_state(self._changed_names)
@@ -426,21 +425,3 @@ class CandidateClient:
 def series_structure(structure: str, calls: int) -> str:
     """The structure of the list of results of a series."""
     return structure if calls == 1 else f"[{', '.join([structure] * calls)}]"
-
-
-def _make_chain(leaves: list[Packed], chained: Sequence[bool], calls: int) -> CallChain | None:
-    """The chain of a series: every block of floats that no other call has, and that holds numbers of one dtype."""
-    if calls < 2 or not any(chained):
-        return None
-    calls_of: dict[int, set[int]] = {}
-    kinds_of: dict[int, set[tuple[str, bool]]] = {}
-    for at, leaf in enumerate(leaves):
-        if "block" in leaf:
-            calls_of.setdefault(leaf["block"], set()).add(at // len(chained))
-            kinds_of.setdefault(leaf["block"], set()).add((leaf["dtype"], chained[at % len(chained)]))
-    blocks: list[list[tuple[int, torch.dtype]]] = [[] for _ in range(calls)]
-    for block, kinds in kinds_of.items():
-        (dtype, is_chained), *others = kinds
-        if is_chained and not others and len(calls_of[block]) == 1:
-            blocks[min(calls_of[block])].append((block, getattr(torch, dtype)))
-    return CallChain(random.SystemRandom().getrandbits(64), blocks)

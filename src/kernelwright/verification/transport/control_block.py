@@ -108,5 +108,5 @@ def parse_segments(data: bytes | bytearray) -> list[Segment]:
 
 
 def word(value: int) -> bytearray:
-    """A word to be written: a number of a call at `8 * START` or `8 * DEVICE_START`, its seed at `8 * SEED`."""
+    """The bytes of a word, such as a number of a call that is written at `8 * START` or `8 * DEVICE_START`."""
     return bytearray(struct.pack("=Q", value))

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from kernelwright.problems.problem import Args, tensor_leaves
@@ -15,7 +16,7 @@ from kernelwright.verification.attacks.aliased_output import OutputMemory, descr
 from kernelwright.verification.attacks.redzone import POISON_BYTE, REDZONE_BYTES
 from kernelwright.verification.execution import ObservedCall, find_mutations
 from kernelwright.verification.transport.call_report import CallReport, LeafDescriptor, decode_leaf_or_error
-from kernelwright.verification.transport.control_block import Extent
+from kernelwright.verification.transport.control_block import Extent, word
 from kernelwright.verification.transport.tensor_codec import Packed, rebuild_views
 
 
@@ -29,13 +30,26 @@ class StoppedRead:
     unchanged: bool
     faulty_memory: str
 
+    @property
+    def inputs(self) -> list[Tensor]:
+        """The blocks without their redzones."""
+        return [block[REDZONE_BYTES : len(block) - REDZONE_BYTES] for block in self.blocks]
 
-def outputs_by_call(report: CallReport, read: StoppedRead, calls: int) -> list[list[Tensor]]:
-    """The bytes of the outputs of each call, in the order in which the worker adds them to the chain."""
+
+def outputs_by_call(report: CallReport, digests: dict[str, int], read: StoppedRead, calls: int) -> list[list[Tensor]]:
+    """The bytes of the outputs of each call, in the order in which the worker adds them to the chain.
+
+    Args:
+        digests: of the leaves that are not in memory, by path.
+    """
     outputs: list[list[Tensor]] = [[] for _ in range(calls)]
     for path, leaf in report.leaves.items():
         number = int(path[1:].partition("]")[0]) if path.startswith("[") and path[1:2].isdigit() else 0
-        if leaf.extent and number < calls and (value := read.extents.get(leaf.extent)) is not None:
+        if path in digests:
+            value = torch.frombuffer(word(digests[path]), dtype=torch.uint8)
+        else:
+            value = read.extents.get(leaf.extent or (0, 0))
+        if number < calls and value is not None:
             outputs[number].append(value)
     return outputs
 
@@ -49,7 +63,7 @@ def make_observed_calls(
     reread: Callable[[dict[str, LeafDescriptor]], dict[str, Any]],
 ) -> list[ObservedCall]:
     """The observed call for each call of a series."""
-    input_bytes = [block[REDZONE_BYTES : len(block) - REDZONE_BYTES].clone() for block in read.blocks]
+    input_bytes = [block.clone() for block in read.inputs]
     corrupted = {at for at, block in enumerate(read.blocks) if not _redzones_intact(block)}
     after = rebuild_views(packed["leaves"], [block.untyped_storage() for block in input_bytes])
     mutated, out_of_bounds = find_mutations(packed, after, lambda: tensor_leaves(inputs), corrupted)

@@ -17,7 +17,7 @@ from kernelwright.problems.importing import absolute_target, split_target
 from kernelwright.problems.problem import Args, Candidate, Problem, source_stem
 from kernelwright.sandbox import COMPILE_CACHES, ForkServer, Isolation, Limits, TaskError, can_inspect, protections
 from kernelwright.verification.execution import CallArguments, ObservedCall, observe
-from kernelwright.verification.transport.call_chain import compiled_library
+from kernelwright.verification.transport.call_chain import ChainedLeaf, compiled_library
 from kernelwright.verification.transport.call_report import candidate_at_fault
 from kernelwright.verification.transport.client import WORKER_MODULE, CandidateClient
 from kernelwright.verification.transport.device_memory import supports_ipc
@@ -208,7 +208,7 @@ class InspectedRunner(RpcRunner):
 
     client: CandidateClient
     input_series: Sequence[Args] = ()
-    chained: Sequence[bool] = ()
+    chained: Sequence[ChainedLeaf] = ()
     launch_ahead_us: float = LAUNCH_AHEAD_US
     load_task: tuple[str, Packed] | None = None
     null_calls: Sequence[TimedCall] = ()

@@ -42,6 +42,7 @@ from kernelwright.verification.transport.control_block import (
     ControlBlock,
     Extent,
     digest_leaf,
+    word,
 )
 from kernelwright.verification.transport.device_memory import (
     Segment,
@@ -259,17 +260,26 @@ class RunningChain:
         self._functions, self._leaves = worker.chain, worker.containers.leaves
         self._digest: int = payload["seed"]
         self._blocks = [(make_blocks(one), len(one)) for one in payload["blocks"]]
+        self._written = payload["written"]
 
     def change_inputs(self, call: int) -> None:
         """Change the inputs of a call by the outputs of those before it."""
         if call:
             self._functions.derive(*self._blocks[call], self._digest)
 
-    def add_outputs(self, result: Any) -> None:
-        """Add all bytes of a result to the digest."""
+    def add_outputs(self, call: int, result: Any) -> None:
+        """Add what a call returned, and what it left in the inputs that the program writes to, to the digest."""
         for leaf in self._leaves(result):
             if isinstance(leaf, Tensor) and (extent := find_extent(leaf)):
-                self._digest = self._functions.absorb(self._digest, *extent)
+                self._add(*extent)
+            else:
+                digest = bytes(word(digest_leaf(describe_leaf(leaf))))
+                self._add(digest, len(digest))
+        for extent in self._written[call]:
+            self._add(*extent)
+
+    def _add(self, data: int | bytes, size_bytes: int) -> None:
+        self._digest = self._functions.absorb(self._digest, data, size_bytes)
 
 
 def _run_calls(worker: Worker, given: list[Any], chain: RunningChain | None, *, copies: bool) -> list[Any]:
@@ -284,7 +294,7 @@ def _run_calls(worker: Worker, given: list[Any], chain: RunningChain | None, *, 
         if copies:
             result = pytree.tree_map_only(Tensor, torch.clone, result)
         if chain:
-            chain.add_outputs(result)
+            chain.add_outputs(at, result)
         results.append(result)
     return results
 
