@@ -332,6 +332,30 @@ def test_a_changed_parameter_is_input_mutated(verdict):
     assert (seen.reason.code, seen.reason.detail) == ("input-mutated", "parameter linear.bias was changed")
 
 
+DICT = """
+import torch
+class {name}(torch.nn.Module):
+    def forward(self, given):
+        {more}
+        return torch.tanh(given["x"]) * given["k"]
+def get_inputs(): return [{{"x": torch.randn(4, 64), "k": 2.0}}]
+"""
+
+
+@pytest.mark.parametrize(
+    "more", ["given['n'] = 1", "given['k'] *= 1.0", "given['x'] = given['x'] + 0", "given.pop('k')"]
+)
+def test_a_dict_that_is_an_argument_stays_as_it_is(verdict, more):
+    problem = DICT.format(name="Model", more="")
+    more = more.replace("given.pop('k')", "given = dict(k=given.pop('k'), x=given['x'])")
+    assert verdict(problem, DICT.format(name="ModelNew", more=more)).reason.code == "input-mutated"
+
+
+def test_a_reference_that_changes_a_dict_is_a_problem_error(verdict):
+    with pytest.raises(ProblemError, match="adds, removes or replaces a value of an argument"):
+        verdict(DICT.format(name="Model", more="given['y'] = given['x'] + 1"), DICT.format(name="ModelNew", more=""))
+
+
 BATCH_NORM = """
 class {name}(torch.nn.Module):
     def __init__(self):

@@ -23,6 +23,15 @@ class TaskError(KernelwrightError):
     code = "runtime-error"
 
 
+CHANGED_ARGUMENT = "adds, removes or replaces a value of an argument"
+
+
+class ChangedArgumentError(TaskError):
+    """The user's program added, removed or replaced a value of an argument, such as an entry of a dict."""
+
+    code = "input-mutated"
+
+
 def is_out_of_memory(error: BaseException) -> bool:
     """Whether it is a MemoryError, torch.OutOfMemoryError (matched by name: torch is not imported here), or one of the
     CPU allocator."""

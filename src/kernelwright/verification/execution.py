@@ -17,9 +17,10 @@ from torch.utils import _pytree as pytree
 from kernelwright.measure.clock import synchronize
 from kernelwright.problems.compiled import CompiledProgram
 from kernelwright.problems.problem import temporary_seed, tensor_leaves
-from kernelwright.sandbox.exceptions import TaskError, to_task_error
+from kernelwright.sandbox.exceptions import CHANGED_ARGUMENT, ChangedArgumentError, TaskError, to_task_error
 from kernelwright.verification.attacks.aliased_output import OutputMemory, TensorMemory, describe_outputs
 from kernelwright.verification.attacks.redzone import REDZONE_BYTE, RedzoneAllocator, poison_buffers
+from kernelwright.verification.transport.result_containers import ResultContainers
 from kernelwright.verification.transport.state import (
     State,
     bitwise_equal,
@@ -190,10 +191,14 @@ def _allocate_outputs_in(program: Callable[..., Any], allocator: RedzoneAllocato
 
 def _call_poisoned(program: Callable[..., Any], leaves: list[Any], arguments: CallArguments, gradients: bool) -> Any:
     args, kwargs = pytree.tree_unflatten(leaves, arguments.spec)
+    containers = ResultContainers()
+    given_leaves = containers.leaves([args, kwargs])
     poison_buffers(arguments.output_sizes_bytes, arguments.device)
     with temporary_seed(arguments.seed), torch.set_grad_enabled(gradients):
         result = program(*args, **kwargs)
         synchronize(arguments.device)
+    if containers.have_changed([args, kwargs], given_leaves):
+        raise ChangedArgumentError(CHANGED_ARGUMENT)
     return result
 
 

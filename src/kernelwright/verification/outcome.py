@@ -15,6 +15,8 @@ from torch.utils import _pytree as pytree
 
 from kernelwright.core.errors import ProblemError
 from kernelwright.problems.problem import Args, clone_inputs, temporary_seed, tensor_leaves
+from kernelwright.sandbox.exceptions import CHANGED_ARGUMENT
+from kernelwright.verification.transport.result_containers import ResultContainers
 from kernelwright.verification.transport.state import bitwise_equal, named_state_kinds, preserve_state
 from kernelwright.verification.transport.tensor_codec import PLAIN_TYPES, to_strided
 
@@ -149,16 +151,23 @@ def _call_without_grad(program: Callable[..., Any], inputs: Args) -> tuple[Any, 
 
     Autograd is off unless an input requires gradients or the program computes gradients itself.
     """
-    args, kwargs = clone_inputs(inputs)
     if not any(t.requires_grad for t in tensor_leaves(inputs)):
         try:
             with torch.no_grad():
-                return program(*args, **kwargs), (args, kwargs)
+                return _call(program, clone_inputs(inputs))
         except RuntimeError as error:
             if "grad" not in str(error):
                 raise
-        args, kwargs = clone_inputs(inputs)
-    return program(*args, **kwargs), (args, kwargs)
+    return _call(program, clone_inputs(inputs))
+
+
+def _call(program: Callable[..., Any], arguments: Args) -> tuple[Any, Args]:
+    containers = ResultContainers()
+    leaves = containers.leaves(arguments)
+    result = program(*arguments[0], **arguments[1])
+    if containers.have_changed(arguments, leaves):
+        raise ProblemError(f"the reference {CHANGED_ARGUMENT}", next="return the value, or write to memory")
+    return result, arguments
 
 
 def is_comparable(leaf: Any) -> bool:

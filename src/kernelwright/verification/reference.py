@@ -24,7 +24,7 @@ from kernelwright.problems.held_out import held_out_inputs
 from kernelwright.problems.problem import Args, Problem, temporary_seed, to_device
 from kernelwright.problems.state import replaced_values
 from kernelwright.sandbox import TaskError
-from kernelwright.sandbox.exceptions import to_task_error
+from kernelwright.sandbox.exceptions import ChangedArgumentError, to_task_error
 from kernelwright.verification.accuracy import expected
 from kernelwright.verification.accuracy.distributions import AS_GIVEN, HELD_OUT, MIXED, Distribution
 from kernelwright.verification.accuracy.expected import Expected
@@ -160,10 +160,10 @@ class Reference:
                 CallArguments(extract_storages(leaves), spec, leaves, self._device, [], self.call_seed(0)),
                 twice=twice,
             )
+        except ChangedArgumentError as error:
+            raise ProblemError(f"the reference {error.message}", next="return the value, or write to memory") from error
         except TaskError as error:
-            raise ProblemError(
-                f"the reference raised {error.message}", where=error.where, next=FIX_REFERENCE
-            ) from error
+            raise _as_problem_error(error) from error
         except MemoryLimitError as error:
             raise MemoryLimitError(f"the reference ran out of memory: {error.message}", where=error.where) from error
         changes = observed.mutated_inputs or self.state_names.intersection(observed.changed_state)
@@ -485,7 +485,7 @@ def _can_perturb(module: torch.nn.Module | None) -> bool:
 
 
 def _as_problem_error(error: BaseException) -> KernelwrightError:
-    if isinstance(error, KernelwrightError):
+    if isinstance(error, KernelwrightError) and not isinstance(error, TaskError):
         return error
     task_error = to_task_error(error)
     if isinstance(task_error, MemoryLimitError):

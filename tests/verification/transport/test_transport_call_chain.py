@@ -9,11 +9,8 @@ from kernelwright.verification.transport.call_chain import (
     Change,
     ChangedBlock,
     change_tensors,
-    compiled_library,
     make_chain,
 )
-
-pytestmark = pytest.mark.skipif(not compiled_library(), reason="no C++ compiler")
 
 
 def changed(value: torch.Tensor, change: Change, digest: int = 7) -> torch.Tensor:

@@ -25,6 +25,8 @@ FREQUENCIES = (0.7, 1.4, 2.1, 2.8)
 MAX_TILES, MIN_TILE = 256, 64
 MAX_SLICES, MAX_SLICE_ELEMENTS, MIN_SLICE_ELEMENTS = 128, 1024, 8
 MIN_LAG_ELEMENTS = 32
+WINDOW, MAX_WINDOWS = 63, 1 << 20
+"""Random numbers in a row whose signs are compared, and the largest number of such rows in all draws."""
 
 
 class Statistic(NamedTuple):
@@ -189,6 +191,19 @@ def measure_parts(z: Tensor, positions: Positions) -> list[Statistic]:
     parts = [_group_means(values, size) for values in (z, squares)]
     parts += [means for values in (z, squares) for means in positions.slice_means(values)]
     return [Statistic("part", part) for part in parts]
+
+
+def measure_windows(z: Tensor, positions: Positions) -> list[Statistic]:
+    """Share of the windows of `WINDOW` consecutive elements whose signs occur in another place or draw too, as they do
+    where an output is put together from prepared random numbers."""
+    count = min(positions.count, MAX_WINDOWS // len(z))
+    if count < 2 * WINDOW:
+        return []
+    signs, words = (z[:, :count] > 0).long(), torch.zeros(len(z), count - WINDOW + 1, dtype=torch.int64)
+    for at in range(WINDOW):
+        words += signs[:, at : at + words.shape[1]] << at
+    _, index, counts = words.unique(return_inverse=True, return_counts=True)
+    return [Statistic("windows", (counts[index] > 1).double().mean(1, keepdim=True))]
 
 
 def measure_repetition(z: Tensor, earlier: Tensor, positions: Positions) -> list[Statistic]:

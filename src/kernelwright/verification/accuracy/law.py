@@ -29,6 +29,7 @@ from kernelwright.verification.accuracy.draw_statistics import (
     measure_repetition,
     measure_shifted_repetition,
     measure_variation,
+    measure_windows,
 )
 from kernelwright.verification.accuracy.expected import Expected
 from kernelwright.verification.accuracy.smirnov import two_sample_critical, two_sample_distance
@@ -59,6 +60,7 @@ SENTENCES = {
     "distance": "calls under different seeds differ by {got:.3g} standard deviations from the nearest other, "
     "independent calls by {want:.3g}",
     "variation": "the whole output's mean or scale varies by {got:.3g} between calls, the reference's by {want:.3g}",
+    "windows": "random numbers in a row are equal to others in a row: {got:.3g} of all, in the reference {want:.3g}",
     "part": "another mean or scale in a part of the output: {got:.3g}, in the reference {want:.3g}",
 }
 """For each kind of statistic."""
@@ -111,7 +113,7 @@ class OutputLaw:
         return [
             one
             for draws in both
-            for measure in (measure_distances, measure_parts)
+            for measure in (measure_distances, measure_parts, measure_windows)
             for one in measure(draws, self.positions)
         ]
 

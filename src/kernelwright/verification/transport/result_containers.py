@@ -1,5 +1,5 @@
-"""Takes results apart without running code of the candidate: only containers that were known before it was loaded,
-named tuples and dataclasses.
+"""Takes results and arguments apart without running code of the candidate: only containers that were known before it
+was loaded, named tuples and dataclasses.
 
 Used in both processes; has no access to the expected values.
 """
@@ -26,6 +26,11 @@ class ResultContainers:
             return [result]
         children = self._children(result)
         return [result] if children is None else [leaf for _, child in children for leaf in self.leaves(child)]
+
+    def have_changed(self, arguments: Any, leaves: list[Any]) -> bool:
+        """Whether the leaves of arguments are other objects than these, which they had before a call."""
+        after = self.leaves(arguments)
+        return len(after) != len(leaves) or any(one is not other for one, other in zip(after, leaves, strict=True))
 
     def leaves_by_path(self, result: Any) -> dict[str, Any]:
         """The leaves by path, such as `[0]['sum']`."""

@@ -27,6 +27,8 @@ from kernelwright.problems.compiled import CompiledProgram
 from kernelwright.problems.loading import load_candidate, load_problem
 from kernelwright.problems.problem import Problem, seed_on_host, temporary_seed
 from kernelwright.sandbox.exceptions import (
+    CHANGED_ARGUMENT,
+    ChangedArgumentError,
     TaskError,
     find_location,
     format_error,
@@ -225,6 +227,7 @@ def call(payload: dict[str, Any]) -> dict[str, Any]:
     given = [
         pytree.tree_unflatten(leaves[at * leaves_per_call :][:leaves_per_call], worker.spec) for at in range(count)
     ]
+    given_leaves = worker.containers.leaves(given)
     poisoned = payload["poison"] is not None
     poison_allocator(poisoned)
     worker.redzones = RedzoneAllocator(worker.device, REDZONE_BYTE)
@@ -244,6 +247,8 @@ def call(payload: dict[str, Any]) -> dict[str, Any]:
         worker.retained_state = list(named_state(worker.program).values())
     if corrupted := worker.redzones.corrupted_blocks():
         raise TaskError(f"wrote outside output {corrupted[0]}")
+    if worker.containers.have_changed(given, given_leaves):
+        raise ChangedArgumentError(CHANGED_ARGUMENT)
     return report
 
 
