@@ -302,7 +302,7 @@ class StochasticOutputs:
         if bool(reference.isfinite().all()) and bool(law.draws.isfinite().all()) and not candidate.isfinite().all():
             return LawResult(Reason(code="not-finite", detail=f"{name}: a value is not finite"), None)
         alone = _select(input_set.expected, [output_index])
-        return LawResult(*law.check_values(candidate[0], alone, input_set.distribution, self.policy))
+        return LawResult(*law.check_values(candidate[0], reference[-1], alone, input_set.distribution, self.policy))
 
     def _make_law(self, output_index: int, drawn: list[Tensor], input_set: InputSet) -> OutputLaw:
         dtype = input_set.expected.reference[output_index].dtype

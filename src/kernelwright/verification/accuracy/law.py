@@ -125,25 +125,27 @@ class OutputLaw:
         return wrong.double().mean(1, keepdim=True)
 
     def check_values(
-        self, got: Tensor, expected: Expected, distribution: Distribution, policy: str
+        self, got: Tensor, other: Tensor, expected: Expected, distribution: Distribution, policy: str
     ) -> tuple[Reason | None, Accuracy | None]:
         """Check one draw's elements that take few values against the nearest of them, by the error budget.
 
         Args:
             got: (n,) one draw.
+            other: (n,) another draw of the reference: it takes values that are none of the known ones as often.
             expected: of this output alone; its reference's own error is allowed here too.
         """
         reference = expected.reference[0]
         if not (reference.dtype.is_floating_point or reference.is_complex()):
             return None, None
-        nearest = _nearest(got, self.draws)
-        close = (got - nearest).abs() <= CONSTANT_TOLERANCE * torch.minimum(got.abs(), nearest.abs())
+        nearest, close = self._find_nearest(got)
+        known, is_known = self._find_nearest(other)
+        unknown_error = torch.where(is_known, other - known, 0.0)
         chosen = self._takes_few_values & close & got.isfinite() & nearest.isfinite()
         if not bool(chosen.any()):
             return None, None
         golden = nearest[chosen]
         dtype = torch.view_as_real(reference).dtype if reference.is_complex() else reference.dtype
-        own_error = self._own_error(expected)[chosen].nan_to_num(0.0, 0.0, 0.0)
+        own_error = (self._own_error(expected) + unknown_error)[chosen].nan_to_num(0.0, 0.0, 0.0)
         values = replace(
             expected,
             reference=[(golden + own_error).to(dtype)],
@@ -154,6 +156,11 @@ class OutputLaw:
             _cache={},
         )
         return budget.check_accuracy([got[chosen].to(dtype)], values, distribution=distribution, policy=policy)
+
+    def _find_nearest(self, draw: Tensor) -> tuple[Tensor, Tensor]:
+        """For each element of (n,) one draw the nearest known value, and whether that is close."""
+        nearest = _nearest(draw, self.draws)
+        return nearest, (draw - nearest).abs() <= CONSTANT_TOLERANCE * torch.minimum(draw.abs(), nearest.abs())
 
     def _own_error(self, expected: Expected) -> Tensor:
         pair = (expected.reference[0], expected.golden[0])
