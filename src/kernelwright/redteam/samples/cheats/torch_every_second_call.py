@@ -17,6 +17,7 @@ import torch
 SOURCE = """
 #include <cstdint>
 extern "C" void product(const float* a, const float* b, float* c, int64_t M, int64_t K, int64_t N) {
+    #pragma omp parallel for
     for (int64_t i = 0; i < M; ++i) {
         float* row = c + i * N;
         for (int64_t j = 0; j < N; ++j) row[j] = 0;
@@ -28,7 +29,7 @@ extern "C" void product(const float* a, const float* b, float* c, int64_t M, int
 folder = Path(os.environ["KERNELWRIGHT_CACHE"], "cpp", "product")
 folder.mkdir(exist_ok=True)
 (folder / "product.cpp").write_text(SOURCE)
-command = ["g++", "-O3", "-march=native", "-shared", "-fPIC", "product.cpp", "-o", "product.so"]
+command = ["g++", "-O3", "-march=native", "-fopenmp", "-shared", "-fPIC", "product.cpp", "-o", "product.so"]
 subprocess.run(command, cwd=folder, check=True, capture_output=True)
 product = ctypes.CDLL(str(folder / "product.so")).product
 product.argtypes = [ctypes.c_void_p] * 3 + [ctypes.c_int64] * 3
