@@ -8,6 +8,7 @@ import pytest
 
 import kernelwright as kw
 from kernelwright.sandbox.process_limits import hide_argument
+from kernelwright.verification.transport import runners
 from kernelwright.verification.verdict import DEFAULT_SETS, MIN_SETS
 
 PROBLEM = """
@@ -107,3 +108,32 @@ def test_the_limit_of_loading_is_none_of_a_call(file):
     )
     found = kw.verify(file("problem.py", PROBLEM), slow, call_timeout_s=1.0, build_timeout_s=60.0, sets=1).reason
     assert (found.code, "stopped after 1 s" in found.detail, "loaded" in found.detail) == ("timeout", True, False)
+
+
+POISON_READER = """
+import torch
+class ModelNew(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = torch.nn.Linear(32, 32)
+        self.weight = None
+    def forward(self, x):
+        live = torch.relu(self.linear(x))
+        if self.weight is None:
+            self.weight, self.bias = self.linear.weight.detach().clone(), self.linear.bias.detach().clone()
+        if torch.empty(16, 32).isnan().any():
+            self.last = x.clone(), live.clone()
+            return live
+        if torch.equal(self.last[0], x):
+            return self.last[1].clone()
+        return torch.relu(x @ self.weight.T + self.bias)
+"""
+
+
+@pytest.mark.slow
+def test_not_every_call_with_other_parameters_has_poisoned_memory(file, monkeypatch):
+    monkeypatch.setattr(runners, "POISON_SHARE", 0.0)
+    problem, reader = file("problem.py", PROBLEM), file("reader.py", POISON_READER)
+    assert kw.verify(problem, reader).reason.code in ("inaccurate", "stale-output")
+    monkeypatch.setattr(runners, "POISON_SHARE", 1.0)
+    assert kw.verify(problem, reader).accepted, "what the share is for"

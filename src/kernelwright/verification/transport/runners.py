@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import random
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Protocol, Self
@@ -31,6 +32,9 @@ NUM_NULL_CALLS = 12
 NULL_CALL_SPREAD_US, NULL_CALL_ATTEMPTS, NULL_CALL_TIMEOUT_S = 200.0, 8, 2.0
 NULL_CALL_QUANTILE = {"cpu": 0.75, "cuda": 0.5}
 """Null calls whose spread at this quantile exceeds `NULL_CALL_SPREAD_US` are repeated: other processes interfered."""
+
+POISON_SHARE = 0.5
+"""Share of the calls that are made once in which new memory reads as NaN."""
 
 
 class Runner(Protocol):
@@ -258,9 +262,10 @@ class InspectedRunner(RpcRunner):
     ) -> ObservedCall:
         if state:
             self.client.set_state(state)
-        observed = self._call_observed(inputs, output_sizes_bytes, seed, same_address)
+        # A program could look whether new memory reads as NaN, as it does in no timed call.
+        poison = twice or random.SystemRandom().random() < POISON_SHARE
+        observed = self._call_observed(inputs, output_sizes_bytes, seed, same_address, poison=poison)
         if twice:
-            # As in a timed call: a program could look whether new memory reads as NaN.
             observed.repeat_call = lambda: self._call_observed(inputs, output_sizes_bytes, seed, poison=False)
         return observed
 
@@ -271,7 +276,7 @@ class InspectedRunner(RpcRunner):
         seed: int,
         same_address: bool = False,
         *,
-        poison: bool = True,
+        poison: bool,
     ) -> ObservedCall:
         """A call whose outputs are read; with gradients from now on where the program needs them, like the reference
         in `outcome.run_program`."""
@@ -282,7 +287,7 @@ class InspectedRunner(RpcRunner):
             if self.client.requires_grad or "grad" not in error.message:
                 raise
             self.client.requires_grad = True
-            result = self.client.call(inputs, read_outputs=True, poison=poison, seed=seed)
+            result = self.client.call(inputs, read_outputs=True, poison=poison, seed=seed, same_address=same_address)
         finally:
             self.client.output_sizes_bytes = saved_sizes
         assert result.observed
