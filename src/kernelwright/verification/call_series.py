@@ -174,7 +174,7 @@ class CheckedSeries:
         A correct program gains from warm caches and threads that are awake; one that gains more than `MAX_GAIN` and
         `MAX_GAIN_US` in every comparison did the work of several calls at once.
         """
-        if num_calls < 2 or not self.plan.chained:
+        if num_calls < 2:
             return None
         single_us = 0.0
         for number in range(NUM_COMPARISONS):
