@@ -228,11 +228,11 @@ class ExternalBenchmark:
 
     def _time_rounds(self) -> dict[str, Timing]:
         start = wall_s()
-        thorough = self._rng.randrange(MIN_ROUNDS)
+        thorough = {self._rng.randrange(MIN_ROUNDS), self._rng.randrange(MIN_ROUNDS, MAX_ROUNDS)}
         for number in range(MAX_ROUNDS):
             if number >= MIN_ROUNDS and wall_s() - start > PAIR_BUDGET_S:
                 break
-            self._run_round(thorough=number == thorough)
+            self._run_round(thorough=number in thorough)
             if self._all_rejected:
                 return {}
         timings = {}
@@ -293,6 +293,9 @@ class ExternalBenchmark:
         timed_calls = variant.timed_calls[WARMUP_ROUNDS:]
         on_device = self._device == "cuda"
         self._reject_false_clock(variant, timed_calls)
+        if not variant.baseline and variant.runner.client.kept.find_overwritten() is not None:
+            detail = "an output that a caller kept was overwritten by a later call"
+            raise CandidateRejectedError(variant.name, Reason(code="aliased-output", detail=detail))
         samples = [trusted_time_us(one, variant.runner.null_series) / self._num_calls for one in timed_calls]
         if not variant.baseline and (reason := variant.series.find_false_time(median(samples), self._num_calls)):
             raise CandidateRejectedError(variant.name, reason)

@@ -9,10 +9,12 @@ import contextlib
 import ctypes
 import functools
 import itertools
+import mmap
 import os
 import platform
 import signal
 import struct
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -33,15 +35,19 @@ IOV_MAX = 1024
 """Maximum number of extents per call."""
 
 
+@functools.cache
 def can_inspect() -> bool:
-    """Whether the memory of children can be read on this system; tested on this process."""
+    """Whether the memory of children can be read on this system; tested on one."""
     if sys.platform != "linux":
         return False
-    sample = ctypes.create_string_buffer(b"sample")
-    try:
-        return bytes(read(os.getpid(), ctypes.addressof(sample), 6)) == b"sample"
-    except OSError:
-        return False
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL) as child:
+        try:
+            start = Path(f"/proc/{child.pid}/maps").read_text().partition("-")[0]
+            return len(read(child.pid, int(start, 16), 1)) == 1
+        except (OSError, ValueError):
+            return False
+        finally:
+            child.communicate()
 
 
 def read(pid: int, address: int, size: int) -> bytearray:
@@ -206,6 +212,14 @@ def count_page_faults(pid: int) -> PageFaults:
         return PageFaults(int(own), int(of_children))
     except (OSError, ValueError):
         return PageFaults()
+
+
+def resident_bytes(pid: int) -> int:
+    """Memory of a process that is not swapped out; 0 if unknown."""
+    try:
+        return int(Path(f"/proc/{pid}/statm").read_bytes().split()[1]) * mmap.PAGESIZE
+    except (OSError, ValueError, IndexError):
+        return 0
 
 
 def find_running_threads(pid: int) -> dict[int, tuple[int, int]]:

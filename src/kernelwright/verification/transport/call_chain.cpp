@@ -5,9 +5,10 @@
 namespace {
 constexpr uint64_t STEP = 0x9E3779B97F4A7C15ull;
 
-uint64_t mix(uint64_t value, uint64_t key) {
-    unsigned __int128 product = (unsigned __int128)(value ^ STEP) * (key | 1);
-    return (uint64_t)product ^ (uint64_t)(product >> 64);
+// A bijection of the digest for each word, so that no word makes it forget what came before.
+uint64_t mix(uint64_t digest, uint64_t word) {
+    digest = (digest ^ word) * 0x9FB21C651E98DF25ull;
+    return digest ^ (digest >> 32);
 }
 
 uint32_t scramble(uint64_t at, uint32_t low, uint32_t high) {
@@ -69,18 +70,18 @@ extern "C" uint64_t absorb(uint64_t digest, const void* data, uint64_t bytes) {
         for (int lane = 0; lane < 4; ++lane) {
             uint64_t word;
             std::memcpy(&word, from + 8 * lane, 8);
-            lanes[lane] = mix(word, lanes[lane] + STEP);
+            lanes[lane] = mix(lanes[lane], word);
         }
     uint64_t tail[4] = {};
     std::memcpy(tail, from, bytes);
-    for (int lane = 0; lane < 4; ++lane) lanes[lane] = mix(tail[lane], lanes[lane] + STEP);
-    return mix(mix(lanes[0], lanes[1]), mix(lanes[2], lanes[3]));
+    for (int lane = 0; lane < 4; ++lane) digest = mix(digest, mix(lanes[lane], tail[lane]));
+    return mix(digest, STEP);
 }
 
 extern "C" void derive(const Block* blocks, uint64_t count, uint64_t digest) {
     for (uint64_t at = 0; at < count; ++at) {
         const Block& one = blocks[at];
-        const uint64_t key = mix(at, digest);
+        const uint64_t key = mix(digest, at);
         if (one.item_bytes == 1) derive_block<uint8_t>(one, key);
         if (one.item_bytes == 2) derive_block<uint16_t>(one, key);
         if (one.item_bytes == 4) derive_block<uint32_t>(one, key);

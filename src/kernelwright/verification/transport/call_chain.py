@@ -2,9 +2,10 @@
 
 Used in both processes. The calls of a series run back to back, so their inputs are in the candidate's memory before the
 first one starts. To keep it from computing them in one batch, the inputs of every call but the first are changed by a
-digest of all bytes that the call before it returned or wrote to its inputs: they are not known before that call is
-over. The verifier repeats the chain from the outputs that it read, and compares the outputs with the reference's on the
-inputs that follow: a candidate that returns early and computes later has other inputs than the verifier.
+digest of all elements that the call before it returned, and of its inputs where it writes to them: they are not known
+before that call is over. The verifier repeats the chain from the outputs that it read, and compares the outputs with
+the reference's on the inputs that follow: a candidate that returns early and computes later has other inputs than the
+verifier.
 """
 
 from __future__ import annotations
@@ -143,7 +144,7 @@ class CallChain:
         """Change the inputs as the worker did.
 
         Args:
-            outputs: for each call, the bytes of its outputs in order.
+            outputs: for each call, the elements of its outputs in order.
             after: the bytes of all blocks after the series.
             inputs: the bytes of all blocks as they were written, changed in place.
         """
@@ -151,7 +152,7 @@ class CallChain:
         for call, blocks in enumerate(self.blocks):
             if call:
                 for one in (*outputs[call - 1], *(after[number] for number in self.written[call - 1])):
-                    digest = functions.absorb(digest, one.data_ptr(), one.numel())
+                    digest = functions.absorb(digest, one.data_ptr(), one.nbytes)
                 described = [
                     describe_block(inputs[one.number].data_ptr(), inputs[one.number].numel(), one.dtype, one.change)
                     for one in blocks

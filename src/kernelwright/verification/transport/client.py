@@ -245,6 +245,7 @@ class CandidateClient:
         }
         self._state_rewritten = False
         with nullcontext() if poison else self.memory.lock_device():
+            self.timer.before_request()
             self.child.start_call(f"{WORKER_MODULE}:call", request)
             if not self.timer.wait_until_ready():
                 self._raise_worker_error()
@@ -255,8 +256,10 @@ class CandidateClient:
                 )
         if status is None or status.raised:
             self._raise_worker_error()
-        stopped_read = self._read_stopped(number, status, snapshot, blocks, poison) if read_outputs else None
-        if not read_outputs:
+        stopped_read = None
+        if read_outputs:
+            stopped_read = self._read_stopped(number, status, snapshot, blocks, is_series=len(inputs) > 1)
+        else:
             self.kept.skip()
         reply = self.child.wait_result()
         report = parse_untrusted(reply, CallReport)
@@ -368,18 +371,18 @@ class CandidateClient:
         return -(-size // self.memory.alignment_bytes) * self.memory.alignment_bytes
 
     def _read_stopped(
-        self, number: int, status: CallStatus, snapshot: Snapshot, blocks: list[list[int]], check_pages: bool
+        self, number: int, status: CallStatus, snapshot: Snapshot, blocks: list[list[int]], *, is_series: bool
     ) -> StoppedRead:
         """Read everything while all threads of the candidate's process are stopped."""
         self.child.stop()
         faulty = ""
         try:
             extents = self._read_outputs(status.extents)
-            if check_pages and self.memory.device == "cpu":
+            if self.memory.device == "cpu":
                 faulty = find_shared_page(self.child.pid, extents)
                 faulty = faulty and f"an output {faulty}"
             own, in_state = self._own_extents(extents)
-            self.kept.add(number, own, in_state=in_state)
+            self.kept.add(number, own, in_state=in_state, is_series=is_series)
             input_blocks = [self.memory.read((at - REDZONE_BYTES, size + 2 * REDZONE_BYTES)) for at, size in blocks]
             self.child.check_stopped()
         finally:

@@ -85,15 +85,28 @@ class ExternalTimer:
         self._expected_s = {False: 0.0, True: 0.0}
         self._write_times_s: list[float] = []
         self._faults_at_end, self._idle_faults, self._has_forked = PageFaults(), 0, False
+        self._resident_bytes = self._idle_growth_bytes = 0
 
     def next_call(self, num_outputs: int, seed: int) -> int:
         """The number of the next call, which returns this many outputs and gets this seed with its start signal."""
         self.call_number, self._num_outputs, self._seed = self.call_number + 1, num_outputs, seed
         return self.call_number
 
+    def before_request(self) -> None:
+        """Note how much memory the process has taken since the last call."""
+        self._idle_growth_bytes = 0
+        self._add_growth()
+
+    def _add_growth(self) -> None:
+        """Add what the process has taken, not what it has freed: a worker frees earlier results between calls."""
+        now = process_memory.resident_bytes(self.child.pid)
+        self._idle_growth_bytes += max(0, now - self._resident_bytes)
+        self._resident_bytes = now
+
     def wait_until_ready(self) -> bool:
         """Wait until the worker is ready; False where it replies or exits first."""
         is_ready = self._poll(READY) is not None
+        self._add_growth()
         faults = process_memory.count_page_faults(self.child.pid)
         # After a fork the process copies each page that it writes to.
         self._idle_faults = 0 if self._has_forked else faults.own - self._faults_at_end.own
@@ -127,7 +140,7 @@ class ExternalTimer:
             end_s = wall_s()
         faults = process_memory.count_page_faults(self.child.pid)
         self._has_forked = faults.of_children != self._faults_at_end.of_children
-        self._faults_at_end = faults
+        self._faults_at_end, self._resident_bytes = faults, process_memory.resident_bytes(self.child.pid)
         timed_call = TimedCall(
             last_running_us=max(0.0, (self._unfinished_s - start_s) * 1e6),
             completed_us=(done_s - start_s) * 1e6,
@@ -136,6 +149,7 @@ class ExternalTimer:
             claimed_us=status.claimed_ns / 1e3 if status else 0.0,
             input_write_us=self._write_times_s[-1] * 1e6 if self._write_times_s else 0.0,
             idle_faults=self._idle_faults,
+            idle_growth_bytes=self._idle_growth_bytes,
         )
         self._expected_s[undisturbed] = timed_call.completed_us / 1e6
         return timed_call, status

@@ -50,17 +50,21 @@ class KeptOutputs:
         released, self._released = self._released, []
         return {"keep": keep, "release": released}
 
-    def add(self, number: int, outputs: Mapping[Extent, Tensor], *, in_state: bool = False) -> None:
+    def add(
+        self, number: int, outputs: Mapping[Extent, Tensor], *, in_state: bool = False, is_series: bool = False
+    ) -> None:
         """Take the outputs of a finished call, read while the process is stopped, and compare those of the call
         before it.
 
         Args:
             in_state: an output is in the memory of a parameter or buffer: later calls overwrite it.
+            is_series: of several calls; memory of the series before is then that of an output which is older than the
+                call before.
         """
         if in_state:
             self.are_reused = True
         if self._last:
-            self._compare_last(*self._last, outputs)
+            self._compare_last(*self._last, outputs, is_series=is_series)
         size_bytes = sum(size for _, size in outputs)
         self._last = (number, outputs) if 0 < size_bytes <= MAX_OUTPUT_BYTES else None
 
@@ -77,8 +81,11 @@ class KeptOutputs:
                 self.overwritten = number
         return self.overwritten
 
-    def _compare_last(self, number: int, before: Mapping[Extent, Tensor], now: Mapping[Extent, Tensor]) -> None:
-        self.are_reused = self.are_reused or any(overlap(one, other) for one in before for other in now)
+    def _compare_last(
+        self, number: int, before: Mapping[Extent, Tensor], now: Mapping[Extent, Tensor], *, is_series: bool
+    ) -> None:
+        if not is_series:
+            self.are_reused = self.are_reused or any(overlap(one, other) for one in before for other in now)
         if not self.are_reused and not self._are_unchanged(before):
             self.overwritten = number
         self._keep_or_release(number, before)

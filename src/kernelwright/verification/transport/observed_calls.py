@@ -15,7 +15,12 @@ from kernelwright.problems.problem import Args, tensor_leaves
 from kernelwright.verification.attacks.aliased_output import OutputMemory, describe_outputs
 from kernelwright.verification.attacks.redzone import POISON_BYTE, REDZONE_BYTES
 from kernelwright.verification.execution import ObservedCall, find_mutations
-from kernelwright.verification.transport.call_report import CallReport, LeafDescriptor, decode_leaf_or_error
+from kernelwright.verification.transport.call_report import (
+    CallReport,
+    LeafDescriptor,
+    decode_leaf_or_error,
+    view_as_tensor,
+)
 from kernelwright.verification.transport.control_block import Extent, word
 from kernelwright.verification.transport.tensor_codec import Packed, rebuild_views
 
@@ -37,7 +42,7 @@ class StoppedRead:
 
 
 def outputs_by_call(report: CallReport, digests: dict[str, int], read: StoppedRead, calls: int) -> list[list[Tensor]]:
-    """The bytes of the outputs of each call, in the order in which the worker adds them to the chain.
+    """The elements of the outputs of each call, in the order in which the worker adds them to the chain.
 
     Args:
         digests: of the leaves that are not in memory, by path.
@@ -45,12 +50,12 @@ def outputs_by_call(report: CallReport, digests: dict[str, int], read: StoppedRe
     outputs: list[list[Tensor]] = [[] for _ in range(calls)]
     for path, leaf in report.leaves.items():
         number = int(path[1:].partition("]")[0]) if path.startswith("[") and path[1:2].isdigit() else 0
+        if number >= calls:
+            continue
         if path in digests:
-            value = torch.frombuffer(word(digests[path]), dtype=torch.uint8)
-        else:
-            value = read.extents.get(leaf.extent or (0, 0))
-        if number < calls and value is not None:
-            outputs[number].append(value)
+            outputs[number].append(torch.frombuffer(word(digests[path]), dtype=torch.uint8))
+        elif (whole := read.extents.get(leaf.extent or (0, 0))) is not None:
+            outputs[number].append(view_as_tensor(whole, leaf).contiguous())
     return outputs
 
 

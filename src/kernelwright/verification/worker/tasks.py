@@ -275,8 +275,9 @@ class RunningChain:
     def add_outputs(self, call: int, result: Any) -> None:
         """Add what a call returned, and what it left in the inputs that the program writes to, to the digest."""
         for leaf in self._leaves(result):
-            if isinstance(leaf, Tensor) and (extent := find_extent(leaf)):
-                self._add(*extent)
+            if isinstance(leaf, Tensor) and find_extent(leaf):
+                elements = leaf.detach().contiguous()  # without the memory between them, which the program can choose
+                self._add(elements.data_ptr(), elements.nbytes)
             else:
                 digest = bytes(word(digest_leaf(describe_leaf(leaf))))
                 self._add(digest, len(digest))
