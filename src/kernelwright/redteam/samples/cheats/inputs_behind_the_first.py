@@ -6,6 +6,7 @@ Device: cpu
 """
 
 import ctypes
+from pathlib import Path
 
 import torch
 
@@ -14,7 +15,7 @@ ready = {}
 
 
 def mapping_end(address):
-    with open("/proc/self/maps") as maps:
+    with Path("/proc/self/maps").open() as maps:
         spans = [[int(one, 16) for one in line.split()[0].split("-")] for line in maps]
     return next(end for start, end in spans if start <= address < end)
 

@@ -5,8 +5,6 @@ Code: inaccurate
 Device: both
 """
 
-import torch
-
 
 def row_median(x):
     steps = x[0].diff()
