@@ -321,7 +321,8 @@ class ExternalBenchmark:
         if variant.baseline:
             return
         output_bytes = sum(variant.runner.client.output_sizes_bytes) * self._num_calls
-        if reason := find_idle_work(timed_calls, variant.runner.null_series, output_bytes):
+        num_state = len(variant.runner.state_kinds)
+        if reason := find_idle_work(timed_calls, variant.runner.null_series, output_bytes, num_state):
             raise CandidateRejectedError(variant.name, reason)
         if clocks.underreports:
             detail = (

@@ -23,6 +23,7 @@ class TaskError(KernelwrightError):
     code = "runtime-error"
 
 
+MAX_TEXT = 2_000
 CHANGED_ARGUMENT = "adds, removes or replaces a value of an argument"
 
 
@@ -65,8 +66,14 @@ def format_error(error: BaseException) -> str:
     """One-line text of an exception: type and message."""
     if isinstance(error, SystemExit):
         return f"sys.exit({'' if error.code is None else repr(error.code)})"
-    message = str(error).strip()
-    return f"{type(error).__name__}: {message}" if message else type(error).__name__
+    name, message = _shorten(type(error).__name__), _shorten(str(error).strip())
+    return f"{name}: {message}" if message else name
+
+
+def _shorten(text: str) -> str:
+    """Without control characters, and at most `MAX_TEXT` characters: a candidate chooses the texts of its errors."""
+    printable = "".join(one if one.isprintable() or one == "\n" else "?" for one in text[: MAX_TEXT + 1])
+    return printable if len(printable) <= MAX_TEXT else printable[:MAX_TEXT] + "..."
 
 
 def to_task_error(error: BaseException) -> KernelwrightError:

@@ -197,6 +197,14 @@ def queued_us(pid: int) -> float:
         return 0.0
 
 
+def computed_us(pid: int) -> float:
+    """How long a process's first thread has computed so far; 0 if unknown."""
+    try:
+        return int(Path(f"/proc/{pid}/schedstat").read_text().split()[0]) / 1e3
+    except (OSError, ValueError, IndexError):
+        return 0.0
+
+
 class PageFaults(NamedTuple):
     """How many pages of memory the threads of a process, and its children that have ended, have touched for the first
     time so far."""

@@ -139,7 +139,9 @@ class TimedVerification:
         """The reason to reject a time that is not all of the work: work between the calls, or a self-reported time
         that contradicts the external timer; else None."""
         output_bytes = sum(self.runner.client.output_sizes_bytes)
-        if reason := find_idle_work(self._timed_calls, self.runner.null_calls, output_bytes):
+        if reason := find_idle_work(
+            self._timed_calls, self.runner.null_calls, output_bytes, len(self.runner.state_kinds)
+        ):
             return reason
         if len(self._false_times) < MIN_FALSE_TIMES:
             return None

@@ -16,6 +16,8 @@ FACTORS = (8.0, -8.0, 128.0, -128.0, 4096.0)
 MIN_EFFECT_EPS = {2: 16.0, 4: 4096.0, 8: float(1 << 20)}
 """By item size in bytes: the smallest effect of a change, in eps of the dtype, relative to the largest output. Several
 times more than any error budget allows."""
+SMALL_CHANGE, SMALL_SHARE = 0.05, 1 / 2
+"""A small change, in root mean squares of the tensor, and the share of the changes of which it is tried first."""
 ROW_SHARE = 1 / 4
 """Share of the changes that replace a whole row."""
 
@@ -71,18 +73,21 @@ def _change_floats(
     place = tuple(int(one) for one in (index[:1] if by_row else index))
     old = value[place]
     bounded = 0.9 < max(abs(domain.low), abs(domain.high)) <= 1
-    for factor in FACTORS:
+    if domain.rows_sum_to_one or (domain.ascending and domain.low < domain.high):
+        return
+    factors = (SMALL_CHANGE, *FACTORS) if _random(generator) < SMALL_SHARE else FACTORS
+    for factor in factors:
         scale = factor * (domain.rms or 1.0)
         size = 0.75 + 0.5 * torch.rand(old.shape, generator=generator, device=old.device)
         new = scale * size.double()
+        if factor == SMALL_CHANGE:
+            new = old.double() + torch.where(old.double() < (domain.low + domain.high) / 2, new, -new)
         if domain.low >= 0 and domain.high > 0:
             new = new.abs()
         elif domain.high <= 0 and domain.low < 0:
             new = -new.abs()
-        if bounded:  # the farther of the bounds
+        if bounded and factor != SMALL_CHANGE:  # the farther of the bounds
             new = torch.where(old.double() > (domain.low + domain.high) / 2, domain.low, domain.high).double()
-        if domain.rows_sum_to_one or (domain.ascending and domain.low < domain.high):
-            return
         changed = value.detach().clone()
         changed[place] = new.to(value.dtype)
         if all_finite(changed) and not torch.equal(changed, value):

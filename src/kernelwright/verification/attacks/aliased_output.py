@@ -4,10 +4,13 @@ are mapped several times. What the reference returns in memory of its own, a can
 from __future__ import annotations
 
 import math
+import os
 import random
 import struct
+import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import NamedTuple
 
 from torch import Tensor
@@ -18,6 +21,8 @@ from kernelwright.sandbox import process_memory
 MAX_ENUMERATED = 1 << 18
 """Elements of a tensor whose addresses are compared one by one, where their strides do not decide."""
 PAGE_BYTES, MAX_TAGGED_PAGES = 4096, 4096
+MAX_FILE_PAGES, FILE_PAGE = 64, 1 << 61
+"""Pages whose kind is looked up, and the bit of it (the kernel's admin-guide/mm/pagemap)."""
 _TAG = struct.Struct("=Q")
 
 
@@ -190,6 +195,8 @@ def find_shared_page(pid: int, extents: Iterable[tuple[int, int]]) -> str:
     if len(starts) < 2:
         return ""
     rng = random.SystemRandom()
+    if _is_private_copy_of_file(pid, rng.sample(starts, min(len(starts), MAX_FILE_PAGES))):
+        return "is a private mapping of a file"
     pages = [(start, _TAG.size) for start in rng.sample(starts, min(len(starts), MAX_TAGGED_PAGES))]
     before = process_memory.read_extents(pid, pages)
     tags = bytearray(rng.randbytes(len(before)))
@@ -201,6 +208,22 @@ def find_shared_page(pid: int, extents: Iterable[tuple[int, int]]) -> str:
     finally:
         _restore(pid, before, pages)
     return "" if after == tags else "has one page of memory at several addresses"
+
+
+def _is_private_copy_of_file(pid: int, pages: Iterable[int]) -> bool:
+    """Whether some of these pages belong to a file and are copied when they are written to: until then, one page may
+    be at several addresses."""
+    try:
+        with Path(f"/proc/{pid}/pagemap").open("rb", buffering=0) as pagemap:
+            entries = {page: os.pread(pagemap.fileno(), 8, page // PAGE_BYTES * 8) for page in pages}
+        in_file = [page for page, entry in entries.items() if int.from_bytes(entry, sys.byteorder) & FILE_PAGE]
+        if not in_file:
+            return False
+        maps = [line.split(maxsplit=2) for line in Path(f"/proc/{pid}/maps").read_text().splitlines()]
+    except OSError:
+        return False
+    ranges = [[int(end, 16) for end in span.split("-")] for span, mode, _ in maps if mode.endswith("p")]
+    return any(start <= page < end for page in in_file for start, end in ranges)
 
 
 def _restore(pid: int, data: bytearray, pages: list[tuple[int, int]]) -> None:

@@ -86,6 +86,7 @@ class ExternalTimer:
         self._write_times_s: list[float] = []
         self._faults_at_end, self._idle_faults, self._has_forked = PageFaults(), 0, False
         self._resident_bytes = self._idle_growth_bytes = 0
+        self._computed_us = self._idle_cpu_us = 0.0
 
     def next_call(self, num_outputs: int, seed: int) -> int:
         """The number of the next call, which returns this many outputs and gets this seed with its start signal."""
@@ -106,6 +107,8 @@ class ExternalTimer:
     def wait_until_ready(self) -> bool:
         """Wait until the worker is ready; False where it replies or exits first."""
         is_ready = self._poll(READY) is not None
+        if self.memory.device == "cpu":  # else it waits for the device
+            self._idle_cpu_us = process_memory.computed_us(self.child.pid) - self._computed_us
         self._add_growth()
         faults = process_memory.count_page_faults(self.child.pid)
         # After a fork the process copies each page that it writes to.
@@ -140,6 +143,7 @@ class ExternalTimer:
             end_s = wall_s()
         faults = process_memory.count_page_faults(self.child.pid)
         self._has_forked = faults.of_children != self._faults_at_end.of_children
+        self._computed_us = process_memory.computed_us(self.child.pid)
         self._faults_at_end, self._resident_bytes = faults, process_memory.resident_bytes(self.child.pid)
         timed_call = TimedCall(
             last_running_us=max(0.0, (self._unfinished_s - start_s) * 1e6),
@@ -150,6 +154,7 @@ class ExternalTimer:
             input_write_us=self._write_times_s[-1] * 1e6 if self._write_times_s else 0.0,
             idle_faults=self._idle_faults,
             idle_growth_bytes=self._idle_growth_bytes,
+            idle_cpu_us=self._idle_cpu_us,
         )
         self._expected_s[undisturbed] = timed_call.completed_us / 1e6
         return timed_call, status
