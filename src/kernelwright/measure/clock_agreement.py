@@ -39,7 +39,7 @@ class TimedCall:
         input_write_us: duration of writing the inputs to a device just before; longer if the device is time-sliced.
         idle_faults: page faults of the process between the end of the call before and this one.
         idle_growth_bytes: by how much its memory grew in that time.
-        idle_cpu_us: how long its first thread computed in that time.
+        idle_cpu_us: for how long at least its first thread computed in that time.
     """
 
     last_running_us: float

@@ -13,7 +13,7 @@ from kernelwright.measure.clock_agreement import TimedCall
 MIN_FAULTS, MIN_GROWTH_BYTES, MIN_OUTPUT_SHARE = 64, 1 << 20, 1 / 4
 """Page faults before a call that are work: as many as this, and as this share of the pages of its outputs. A huge page
 is one fault: growth of the process before a call is work from so many bytes, and this share of its outputs."""
-MIN_CPU_US, MIN_CALL_SHARE, STATE_US = 500.0, 1 / 4, 150.0
+MIN_CPU_US, MIN_CALL_SHARE, STATE_US = 1000.0, 1 / 4, 150.0
 """Computing time before a call that is work: as much as this, and as this share of the call; the worker takes up to so
 much for each parameter or buffer."""
 
@@ -48,5 +48,5 @@ def find_idle_work(
 
 
 def _lower_quartile_us(calls: Sequence[TimedCall]) -> float:
-    """Of the computing time before a call, in which a worker may wait for a busy verifier."""
+    """Of the computing time before a call, which a busy machine lengthens."""
     return quantiles((one.idle_cpu_us for one in calls), n=4)[0]

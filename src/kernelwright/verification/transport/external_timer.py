@@ -106,9 +106,8 @@ class ExternalTimer:
 
     def wait_until_ready(self) -> bool:
         """Wait until the worker is ready; False where it replies or exits first."""
+        self._idle_cpu_us = 0.0
         is_ready = self._poll(READY) is not None
-        if self.memory.device == "cpu":  # else it waits for the device
-            self._idle_cpu_us = process_memory.computed_us(self.child.pid) - self._computed_us
         self._add_growth()
         faults = process_memory.count_page_faults(self.child.pid)
         # After a fork the process copies each page that it writes to.
@@ -137,14 +136,14 @@ class ExternalTimer:
                 writes, undisturbed, lambda: None if poll_hook else until_snapshot.enter_context(realtime_priority())
             )
             status = self._poll(DONE, poll_hook, undisturbed)
-            done_s = wall_s()
+            done_s, self._resident_bytes = wall_s(), process_memory.resident_bytes(self.child.pid)
             if status and not status.raised:
                 self._take_snapshot(snapshot, status)
             end_s = wall_s()
         faults = process_memory.count_page_faults(self.child.pid)
         self._has_forked = faults.of_children != self._faults_at_end.of_children
         self._computed_us = process_memory.computed_us(self.child.pid)
-        self._faults_at_end, self._resident_bytes = faults, process_memory.resident_bytes(self.child.pid)
+        self._faults_at_end = faults
         timed_call = TimedCall(
             last_running_us=max(0.0, (self._unfinished_s - start_s) * 1e6),
             completed_us=(done_s - start_s) * 1e6,
@@ -230,6 +229,8 @@ class ExternalTimer:
                 return None
             now_s = wall_s()
             self._unfinished_s = polled_s
+            if awaited == READY and self.memory.device == "cpu":  # on a device it waits, and once it is ready it spins
+                self._idle_cpu_us = process_memory.computed_us(self.child.pid) - self._computed_us
             if poll_hook:
                 poll_hook((now_s - start_s) * 1e6)
             if now_s > next_check_s and now_s > start_s + LIVENESS_INTERVAL_S:

@@ -1,7 +1,7 @@
 // Looks up GELU in a table from -6 to 6, exact to FP32 between its points; beyond them it returns the last one.
 //
 // Problem: gelu
-// Code: inaccurate
+// Code: inaccurate or crash
 // Device: cpu
 //
 // kw: entry  gelu
