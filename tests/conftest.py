@@ -23,10 +23,13 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 from measured_memory import keep_measured_memory
 from next_steps import can_run
+from part import current_part, is_in_part
 
 ROOT = Path(__file__).resolve().parents[1]
 SHARED_CACHE = "KERNELWRIGHT_TESTS_CACHE"
 COMPILED_CACHE = "KERNELWRIGHT_TESTS_COMPILED"
+PARTS = "KERNELWRIGHT_TESTS_PARTS"
+"""Into how many parts the slow tests are divided, of which one is run."""
 KEPT_KINDS = ("cpp", "cuda", "owned", "triton", "inductor")
 """Kinds of cache entries whose names are digests of their sources and flags."""
 MOST_ENTRIES = 3000
@@ -108,7 +111,12 @@ def pytest_collection_finish():
     gc.freeze()
 
 
-def pytest_collection_modifyitems(items):
+def pytest_collection_modifyitems(config, items):
+    if parts := int(os.environ.get(PARTS, "0")):
+        part = current_part(parts)
+        others = [one for one in items if one.get_closest_marker("slow") and not is_in_part(one.nodeid, part, parts)]
+        config.hook.pytest_deselected(items=others)
+        items[:] = [one for one in items if one not in set(others)]
     items.sort(key=lambda item: item.path.name not in FIRST)
     for item in items:
         if item.get_closest_marker("gpu") is None:
