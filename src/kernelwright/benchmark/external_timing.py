@@ -228,7 +228,7 @@ class ExternalBenchmark:
 
     def _time_rounds(self) -> dict[str, Timing]:
         start = wall_s()
-        thorough = {self._rng.randrange(MIN_ROUNDS), self._rng.randrange(MIN_ROUNDS, MAX_ROUNDS)}
+        thorough = {self._rng.randrange(MIN_ROUNDS), self._rng.randrange(MAX_ROUNDS)}
         for number in range(MAX_ROUNDS):
             if number >= MIN_ROUNDS and wall_s() - start > PAIR_BUDGET_S:
                 break
