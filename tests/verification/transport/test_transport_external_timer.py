@@ -16,6 +16,7 @@ from kernelwright.core.errors import CrashError, TamperingError
 from kernelwright.problems import load_problem
 from kernelwright.sandbox import ForkServer, Limits, can_inspect, process_memory
 from kernelwright.verification.reference import Reference
+from kernelwright.verification.transport import external_timer
 from kernelwright.verification.transport.external_timer import realtime_priority
 from kernelwright.verification.transport.runners import PRELOAD_MODULES, InspectedRunner
 
@@ -106,6 +107,19 @@ def test_a_process_that_is_dead_when_its_device_is_let_go_has_crashed(runner, mo
     monkeypatch.setattr(watch.memory, "flush_caches", lambda size: killed(watch.child.pid))
     with pytest.raises(CrashError, match="SIGKILL"):
         runner.client.call(runner.inputs, read_outputs=False)
+
+
+@needs_memory
+def test_a_call_that_ended_while_the_verifier_slept_does_not_set_the_next_sleep(runner, monkeypatch):
+    """Else each call would seem to take almost as long as the one before, however short it is."""
+    pauses = []
+    monkeypatch.setattr(external_timer, "pause", lambda seconds: (pauses.append(seconds), time.sleep(seconds)))
+    runner.client.timer._expected_s[False] = 0.02
+    assert runner.client.call(runner.inputs, read_outputs=False).timed_call.last_running_us == 0
+    assert max(pauses) > 0.01
+    pauses.clear()
+    runner.client.call(runner.inputs, read_outputs=False)
+    assert max(pauses, default=0.0) < 0.01
 
 
 @needs_memory
