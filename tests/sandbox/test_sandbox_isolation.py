@@ -32,6 +32,9 @@ def tries(paths):
         "parent's memory": attempt(lambda: open(f"/proc/{os.getppid()}/mem", "rb")),
         "network": attempt(lambda: socket.create_connection(("127.0.0.1", paths["port"]), 1)),
         "timer": ctypes.CDLL(None).timer_create(1, None, ctypes.byref(ctypes.c_void_p())) == 0,
+        "processors of another": attempt(lambda: os.sched_setaffinity(os.getppid(), {0}) or 1),
+        "priority": attempt(lambda: os.setpriority(os.PRIO_PROCESS, os.getppid(), 19) or 1),
+        "own processors": attempt(lambda: os.sched_setaffinity(0, os.sched_getaffinity(0)) or 1),
         "trace": ctypes.CDLL(None).ptrace(16, os.getppid(), 0, 0) == 0,
     }
 held = ctypes.create_string_buffer(b"a secret of the child")
@@ -80,7 +83,7 @@ def test_a_stranger_reaches_its_scratch_its_store_and_nobody(caged, tmp_path):
             "port": server.getsockname()[1],
         }
         done = caged.call("caged_tasks:tries", paths)
-    assert {what for what, worked in done.items() if worked} == {"scratch", "store", "readable"}
+    assert {what for what, worked in done.items() if worked} == {"scratch", "store", "readable", "own processors"}
 
 
 @pytest.mark.skipif(not landlock.abi_version(), reason="no Landlock here")

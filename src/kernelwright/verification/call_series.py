@@ -92,7 +92,7 @@ def _chain_leaves(inputs: Args, reference: Reference, mutated: Sequence[int]) ->
         mutated: indices of the input tensors that the reference changes.
     """
     leaves, written = pytree.tree_leaves(inputs), {id(tensor_leaves(inputs)[at]) for at in mutated}
-    changes = find_changes(inputs, reference)
+    changes = find_changes(inputs, lambda changed: reference.run(changed) is not None)
     return tuple(ChainedLeaf(change, id(leaf) in written) for leaf, change in zip(leaves, changes, strict=True))
 
 

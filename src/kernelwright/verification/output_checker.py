@@ -22,8 +22,9 @@ from kernelwright.verification.accuracy.special_values import allow_spread
 from kernelwright.verification.attacks.aliased_output import find_aliasing, find_other_order
 from kernelwright.verification.attacks.stale_output import OutputHistory
 from kernelwright.verification.execution import ObservedCall, results_bitwise_equal
+from kernelwright.verification.input_set import InputSet
 from kernelwright.verification.outcome import as_tensor
-from kernelwright.verification.reference import InputSet, Reference
+from kernelwright.verification.reference import Reference
 from kernelwright.verification.stochastic_outputs import BY_LAW_NOTE, BY_VALUE_NOTE, LawResult, StochasticOutputs
 from kernelwright.verification.transport.runners import Runner
 

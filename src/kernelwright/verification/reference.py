@@ -7,11 +7,10 @@ import contextlib
 import copy
 import functools
 import itertools
-import math
 import random
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import torch
@@ -28,13 +27,14 @@ from kernelwright.sandbox.exceptions import ChangedArgumentError, to_task_error
 from kernelwright.verification.accuracy import expected
 from kernelwright.verification.accuracy.distributions import AS_GIVEN, HELD_OUT, MIXED, Distribution
 from kernelwright.verification.accuracy.expected import Expected
+from kernelwright.verification.accuracy.homogeneity import is_homogeneous
 from kernelwright.verification.accuracy.near_limit import InputKind
 from kernelwright.verification.accuracy.ranges import all_finite, as_real
-from kernelwright.verification.accuracy.row_groups import RowGroup
 from kernelwright.verification.accuracy.special_values import is_defined
 from kernelwright.verification.accuracy.stable_order import find_stable_outputs
 from kernelwright.verification.attacks.parameters import perturb, perturbable_state
 from kernelwright.verification.execution import CallArguments, ObservedCall, observe
+from kernelwright.verification.input_set import InputSet
 from kernelwright.verification.mixed_inputs import MixedInputs
 from kernelwright.verification.outcome import ProgramResult, disable_tf32, run_program
 from kernelwright.verification.probed_inputs import ProbedInputs, changeable_state, find_targets
@@ -43,55 +43,12 @@ from kernelwright.verification.transport.control_block import MAX_EXTENTS
 from kernelwright.verification.transport.state import State, named_state
 from kernelwright.verification.transport.tensor_codec import PLAIN_TYPES, describe_structure, extract_storages
 
-HOMOGENEITY_TOLERANCE = 1e-3
 REDRAW_START_INDEX = 2_000_000
 """Redrawn sets of a kind have indices from here on."""
 NUM_TIMED_RUNS = 3
 NO_KIND_INDEX = -1
 """Index of sets that are not drawn from a distribution."""
 FIX_REFERENCE = "fix the reference or its inputs"
-
-
-@dataclass(frozen=True)
-class InputSet:
-    """One set of inputs with its expected values.
-
-    Attributes:
-        state: parameters and buffers, if they differ from the previous set's.
-        template: what the reference returns, where its structure may differ from that for the problem's own inputs.
-        index: index in the plan, for `Reference.redraw_set`.
-        repeat_call: call the candidate a second time with the same inputs, and compare the bits.
-        same_address: the inputs are where those of the call before were.
-        special_effect: for inputs with NaN or infinities, masks of the outputs that depend on these; they may spread to
-            others, but not be lost.
-        keeps_numbers: where the reference returns numbers for outputs that depend on NaN, NaN may not spread either.
-        groups: rows with different distributions; without any, all rows have `distribution`.
-        seed: of the random number generators in a call with these inputs; secret until the call.
-        law_seed: seeds of more calls are derived from it; the candidate never receives it.
-    """
-
-    distribution: Distribution
-    inputs: Args
-    expected: Expected
-    state: State | None
-    parameters_perturbed: bool
-    template: ObservedCall | None = None
-    index: int = 0
-    repeat_call: bool = True
-    same_address: bool = False
-    special_effect: list[torch.Tensor] | None = None
-    keeps_numbers: bool = False
-    groups: tuple[RowGroup, ...] = ()
-    seed: int = 0
-    law_seed: int = 0
-
-    @property
-    def kind(self) -> InputKind:
-        return InputKind(self.distribution.name, self.index)
-
-    @property
-    def output_sizes_bytes(self) -> list[int]:
-        return [t.numel() * t.element_size() for t in self.expected.reference]
 
 
 class _OwnResults(NamedTuple):
@@ -501,23 +458,3 @@ def _has_no_number(expected: Expected) -> bool:
     """Whether no output contains a finite number: the values are outside the program's domain."""
     floating = [t for t in expected.reference if t.dtype.is_floating_point and t.numel()]
     return bool(floating) and not any(all_finite(t) or bool(as_real(t).isfinite().any()) for t in floating)
-
-
-def is_homogeneous(unscaled: Expected, scaled: Expected) -> bool:
-    """Whether all outputs for scaled inputs are those for unscaled inputs times a power of two."""
-    return unscaled.golden_method == scaled.golden_method == expected.FP64 and all(
-        map(_tensor_is_homogeneous, unscaled.golden, scaled.golden)
-    )
-
-
-def _tensor_is_homogeneous(unscaled: torch.Tensor, scaled: torch.Tensor) -> bool:
-    """Whether one tensor is the other times a power of two, up to the effect of an epsilon."""
-    if unscaled.shape != scaled.shape:  # it depends on values
-        return False
-    if not unscaled.dtype.is_floating_point or not unscaled.numel():
-        return torch.equal(unscaled, scaled)
-    unscaled_max, scaled_max = unscaled.abs().max().item(), scaled.abs().max().item()
-    if not (0 < unscaled_max < math.inf and 0 < scaled_max < math.inf):
-        return False
-    factor = 2.0 ** round(math.log2(scaled_max / unscaled_max))
-    return bool((scaled - unscaled * factor).abs().max() <= HOMOGENEITY_TOLERANCE * scaled_max)

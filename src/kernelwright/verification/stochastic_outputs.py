@@ -32,7 +32,7 @@ from kernelwright.verification.accuracy.law import (
     find_repetition,
 )
 from kernelwright.verification.accuracy.smirnov import one_sample_critical, one_sample_distance
-from kernelwright.verification.reference import InputSet
+from kernelwright.verification.input_set import InputSet
 
 NUM_CALLS, MIN_CALLS, MANY_ELEMENTS = 64, 32, 1 << 16
 """Calls of candidate and reference for one set; the minimum for larger outputs, and after `CALLS_TIMEOUT_S`."""

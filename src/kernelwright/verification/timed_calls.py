@@ -25,8 +25,9 @@ from kernelwright.verification.accuracy.prescreen import prescreen_distance
 from kernelwright.verification.attacks.idle_work import find_idle_work
 from kernelwright.verification.call_series import CheckedSeries, SeriesPlan
 from kernelwright.verification.execution import ObservedCall
+from kernelwright.verification.input_set import InputSet
 from kernelwright.verification.output_checker import OutputChecker
-from kernelwright.verification.reference import REDRAW_START_INDEX, InputSet, Reference
+from kernelwright.verification.reference import REDRAW_START_INDEX, Reference
 from kernelwright.verification.transport.runners import InspectedRunner
 
 NUM_CALLS, NUM_CHECKED = 12, 3

@@ -19,7 +19,7 @@ from kernelwright.problems.problem import Args, clone_inputs
 from kernelwright.verification.accuracy.budget import check_accuracy, measure_input_error
 from kernelwright.verification.accuracy.distributions import DISTRIBUTIONS, Distribution
 from kernelwright.verification.accuracy.expected import Expected, compute_expected
-from kernelwright.verification.reference import is_homogeneous
+from kernelwright.verification.accuracy.homogeneity import is_homogeneous
 
 
 @dataclass

@@ -1,14 +1,20 @@
 """Outputs that share memory with inputs, other outputs or themselves."""
 
+import ctypes
+import mmap
+import os
+
 import pytest
 import torch
 
+from kernelwright.sandbox import can_inspect
 from kernelwright.verification.attacks.aliased_output import (
     OutputMemory,
     TensorMemory,
     describe_outputs,
     find_aliasing,
     find_other_order,
+    find_shared_page,
 )
 
 
@@ -62,3 +68,15 @@ def test_lazy_negation_and_stored_order() -> None:
         describe({"": transposed}), describe({"": torch.randn(4, 5)})
     )
     assert not find_other_order(describe({"": torch.randn(4, 5)}), describe({"": transposed}))
+
+
+@pytest.mark.skipif(not can_inspect(), reason="memory of other processes cannot be reached here")
+def test_pages_of_a_file_that_are_copied_when_they_are_written_to(tmp_path) -> None:
+    (tmp_path / "pages").write_bytes(bytes(4 * mmap.PAGESIZE))
+    with (tmp_path / "pages").open("r+b") as file, mmap.mmap(file.fileno(), 0, mmap.MAP_PRIVATE) as pages:
+        assert not any(pages[:: mmap.PAGESIZE]), "each page is there"
+        start = ctypes.addressof(view := ctypes.c_char.from_buffer(pages))
+        assert find_shared_page(os.getpid(), [(start, len(pages))]) == "is a private mapping of a file"
+        del view
+    own = torch.ones(4 * mmap.PAGESIZE, dtype=torch.uint8)
+    assert find_shared_page(os.getpid(), [(own.data_ptr(), own.numel())]) == ""

@@ -1,14 +1,18 @@
 """The inputs of a call in a series follow from what the call before it returned or wrote."""
 
+import struct
+
 import pytest
 import torch
 
 from kernelwright.verification.transport.call_chain import (
     CallChain,
     ChainedLeaf,
+    ChainFunctions,
     Change,
     ChangedBlock,
     change_tensors,
+    compiled_library,
     make_chain,
 )
 
@@ -37,6 +41,16 @@ def test_integers_stay_in_their_range_and_permutations_stay_permutations(dtype):
     assert 20 < (swapped != value).sum() < 80
     assert set(copied.tolist()) < set(value.tolist()), "some are gone, none is new"
     assert not torch.equal(changed(value, Change.COPY, 8), copied)
+
+
+def test_no_word_of_an_output_makes_the_digest_forget_those_before_it():
+    absorb = ChainFunctions(compiled_library()).absorb
+    constants = [0x9E3779B97F4A7C15, 0x9FB21C651E98DF25, 0, (1 << 64) - 1]
+    for constant in constants:
+        tail = [constant] * 8
+        outputs = [struct.pack("=16Q", *[first] * 8, *tail) for first in (1, 2)]
+        assert absorb(7, outputs[0], 128) != absorb(7, outputs[1], 128)
+        assert absorb(7, outputs[0], 128) != absorb(8, outputs[0], 128)
 
 
 def test_what_a_call_leaves_in_its_inputs_changes_those_of_the_next():

@@ -13,7 +13,8 @@ from kernelwright.verification.accuracy import budget
 from kernelwright.verification.accuracy.arguments import is_argument
 from kernelwright.verification.accuracy.distributions import AS_GIVEN
 from kernelwright.verification.accuracy.expected import Expected
-from kernelwright.verification.reference import InputSet, Reference
+from kernelwright.verification.input_set import InputSet
+from kernelwright.verification.reference import Reference
 from kernelwright.verification.transport.state import bitwise_equal
 
 MIN_ELEMENTS = 16
