@@ -1,9 +1,12 @@
-"""Which elements of a random output take few values."""
+"""Which elements of a random output take few values, and how laws differ."""
+
+import random
 
 import pytest
 import torch
 
-from kernelwright.verification.accuracy.law import _takes_few_values
+from kernelwright.verification.accuracy.draw_statistics import Positions
+from kernelwright.verification.accuracy.law import OutputLaw, _takes_few_values, find_difference
 
 
 def draws(kind: str) -> torch.Tensor:
@@ -19,3 +22,20 @@ def draws(kind: str) -> torch.Tensor:
 def test_few_values_are_those_that_the_draws_show_completely(kind, few):
     found = _takes_few_values(draws(kind))
     assert bool(found.all()) == few and bool(found.any()) == few
+
+
+def test_a_shuffle_keeps_its_sum_and_numbers_with_repeats_do_not():
+    draw = {
+        "shuffled": lambda: torch.randperm(300),
+        "with repeats": lambda: torch.randint(300, (300,)),
+    }
+
+    def difference(candidate: str) -> str:
+        torch.manual_seed(0)
+        known, got, want = (
+            torch.stack([draw[kind]() for _ in range(64)]).double() for kind in ("shuffled", candidate, "shuffled")
+        )
+        return find_difference(OutputLaw(known, Positions((300,), random.Random(0)), 0.0), got, want, 0)
+
+    assert difference("shuffled") == ""
+    assert "varies by" in difference("with repeats")

@@ -111,6 +111,7 @@ class Standardizer:
         rms = float(size.square().mean().sqrt()) if size.numel() else 0.0
         scale = torch.maximum(deviation, MIN_SCALE_EPS * eps * size).clamp_min(max(1e-30, 1e-6 * rms * bool(eps)))
         self._scale = torch.where(self.is_constant, 1e-30, scale)
+        self._common_scale = deviation.square().mean().sqrt().clamp_min(1e-30)
         self._signs = self._mean.sign().float()
         self._dead_zone = torch.where(self.is_constant, CONSTANT_TOLERANCE * size.clamp_min(rms / 16), 0.0)
         self._exact = not eps
@@ -124,6 +125,10 @@ class Standardizer:
         if not self._exact:
             difference = torch.where(difference.abs() <= self._dead_zone, 0.0, difference)
         return (difference / self._scale).clamp_(-MAX_DEVIATION, MAX_DEVIATION).float()
+
+    def sums(self, draws: Tensor) -> Tensor:
+        """(k, 1) means over all elements, in units of the common deviation: what a shuffle leaves unchanged."""
+        return self._make_finite(draws).mean(1, keepdim=True) / self._common_scale
 
     def orient(self, z: Tensor) -> Tensor:
         """Standardised draws times the signs of the elements' means. Where a random mask multiplies values of both
@@ -243,7 +248,12 @@ def measure_variation(z: Tensor, oriented: Tensor, draws: Tensor) -> Statistic:
     """
     zeros = (draws == 0).double().mean(1)
     moments = [z.double().mean(1), oriented.double().mean(1), z.double().square().mean(1), zeros]
-    pairs = torch.stack(moments, 1)[: len(z) // 2 * 2].unflatten(0, (-1, 2))
+    return compare_pairs(torch.stack(moments, 1))
+
+
+def compare_pairs(values: Tensor) -> Statistic:
+    """Differences of (k, s) values between the draws of each pair of consecutive ones: (k / 2, s)."""
+    pairs = values[: len(values) // 2 * 2].unflatten(0, (-1, 2))
     return Statistic("variation", (pairs[:, 0] - pairs[:, 1]).abs())
 
 

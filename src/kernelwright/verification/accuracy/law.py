@@ -23,6 +23,7 @@ from kernelwright.verification.accuracy.draw_statistics import (
     Positions,
     Standardizer,
     Statistic,
+    compare_pairs,
     measure_distances,
     measure_draws,
     measure_parts,
@@ -107,14 +108,14 @@ class OutputLaw:
         oriented = self.standardize.orient(z)
         return [Statistic("support", support), *measure_draws(z, oriented, self.positions, self.features)]
 
-    def measure_structure(self, z: Tensor) -> list[Statistic]:
-        """Statistics of (k, n) standardised draws that need many draws, or take long."""
+    def measure_structure(self, draws: Tensor, z: Tensor) -> list[Statistic]:
+        """Statistics of (k, n) draws, as they are and standardised, that need many draws, or take long."""
         both = (z, self.standardize.orient(z))
-        return [
+        return [compare_pairs(self.standardize.sums(draws))] + [
             one
-            for draws in both
+            for each in both
             for measure in (measure_distances, measure_parts, measure_windows)
-            for one in measure(draws, self.positions)
+            for one in measure(each, self.positions)
         ]
 
     def _unknown_share(self, draws: Tensor) -> Tensor:
@@ -189,8 +190,8 @@ def find_difference(
     z, reference_z = law.standardize(candidate), law.standardize(reference)
     half, alpha = len(candidate) // 2, false_alarm / 3
     pairs = zip(
-        law.measure(candidate) + law.measure_structure(z),
-        law.measure(reference) + law.measure_structure(reference_z),
+        law.measure(candidate) + law.measure_structure(candidate, z),
+        law.measure(reference) + law.measure_structure(reference, reference_z),
         strict=True,
     )
     found = _compare([*pairs], alpha, law.tolerance)
