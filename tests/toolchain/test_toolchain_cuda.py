@@ -199,7 +199,7 @@ def test_a_launch_is_made_again_of_addresses_and_typed_numbers():
     assert torch.equal(out, other) and out.all()
 
 
-SLOW = """#include "kw/griddepcontrol.cuh"
+SLOW = """#include "kw/ptx/griddepcontrol.cuh"
 extern "C" __global__ void slow(int* x, int value) {
     for (long long begin = clock64(); clock64() - begin < 200000;) {}
     x[blockIdx.x] = value;

@@ -177,7 +177,7 @@ def test_arguments_that_do_not_fit(index, value, message):
 @pytest.mark.parametrize(
     "source, message, line",
     [
-        ('\n#include "kw/mma.cuh"\n', "kw/mma.cuh is inline PTX", 2),
+        ('\n#include "kw/ptx/mma.cuh"\n', "kw/ptx/mma.cuh is inline PTX", 2),
         ('// asm("x")\n\n__device__ void f() { asm volatile("mov.u32 r, 1;"); }\n', "inline PTX", 3),
         ('extern "C" __global__ void k() {}\nvoid f() { k<<<1, 1>>>(); }', "a launch", 2),
         ('#include <cuda_runtime.h>\nextern "C" __global__ void k() {\n  nowhere = 1;\n}\n', "nowhere", 3),
@@ -211,7 +211,7 @@ def test_blocks_on_one_thread_or_many_give_the_same():
 
 def test_what_a_source_includes_is_part_of_it(tmp_path):
     (tmp_path / "deep.cuh").write_text("__device__ float twice(float x) {\n    return 2 * x;\n}\n")
-    (tmp_path / "mine.cuh").write_text('#pragma once\n#include "kw/cp_async.cuh"\n#include "deep.cuh"\n')
+    (tmp_path / "mine.cuh").write_text('#pragma once\n#include "kw/ptx/cp_async.cuh"\n#include "deep.cuh"\n')
     text = """#include "mine.cuh"
 #include "mine.cuh"
 extern "C" __global__ void k(const float* x, float* out) {

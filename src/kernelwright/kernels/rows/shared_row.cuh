@@ -6,8 +6,8 @@
 // __shared__ variables of the kernels: renaming one supersedes all recorded evidence of the kernels.
 #pragma once
 
-#include "kw/cluster.cuh"
-#include "kw/griddepcontrol.cuh"
+#include "kw/ptx/cluster.cuh"
+#include "kw/ptx/griddepcontrol.cuh"
 
 constexpr int kThreads = 32 * NUM_WARPS;
 constexpr int kLanes = DTYPE == 2 ? 4 : 8;                           // elements per 16-byte vector

@@ -18,8 +18,8 @@
 // kw: args   a, b, c, out, M, N, K, alpha, beta
 
 #include "float4.cuh"
-#include "kw/cp_async.cuh"
-#include "kw/ld_global.cuh"
+#include "kw/ptx/cp_async.cuh"
+#include "kw/ptx/ld_global.cuh"
 
 #define BM 128
 #define BN 256

@@ -2,8 +2,8 @@
 // partial k-tile comes first, rows of A beyond M repeat the last row, and columns of B beyond N are zeros.
 #pragma once
 
-#include "kw/cp_async.cuh"
-#include "kw/ld_global.cuh"
+#include "kw/ptx/cp_async.cuh"
+#include "kw/ptx/ld_global.cuh"
 
 #define BM 128
 #define BN 256

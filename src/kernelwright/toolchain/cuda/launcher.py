@@ -124,6 +124,28 @@ class CudaKernel:
         stream = _stream_from_handle(torch._C._cuda_getCurrentRawStream(device))
         return self._kernel.occupancy.max_active_clusters(config, stream=stream)
 
+    @property
+    def handle(self) -> int:
+        """The driver's handle of the kernel, as `StructLaunch` takes it."""
+        return int(self._kernel.handle)
+
+    def allow_shared_memory(self, shared_bytes: int) -> None:
+        """Permit launches with this much dynamic shared memory.
+
+        Raises:
+            UsageError: the device has less.
+        """
+        if error := self._raise_shared_memory_limit(shared_bytes):
+            raise _launch_error(f"{shared_bytes:,} bytes of shared memory for {self.name}", error)
+
+    def _raise_shared_memory_limit(self, shared_bytes: int) -> str:
+        """Returns the driver's error text, empty on success."""
+        if shared_bytes <= self._shared_bytes:
+            return ""
+        error = _set_max_dynamic_smem(int(self._kernel.handle), shared_bytes)
+        self._shared_bytes = self._shared_bytes if error else shared_bytes
+        return error
+
     def _make_marshaller(self, arguments: Sequence[Any]) -> Callable[..., tuple[Any, ...]]:
         """Generate the conversion of arguments of these types: one expression takes a third of the time of a loop."""
         if len(arguments) != len(self._parameter_bytes):
@@ -152,10 +174,8 @@ class CudaKernel:
         blocks, clusters = _to_dim3(grid), _to_dim3(cluster)
         if any(grid_dim % cluster_dim for grid_dim, cluster_dim in zip(blocks, clusters, strict=True)):
             raise _launch_error(what, f"the grid is not a multiple of the cluster size {cluster}")
-        if shared_bytes > self._shared_bytes:
-            if error := _set_max_dynamic_smem(int(self._kernel.handle), shared_bytes):
-                raise _launch_error(what, error)
-            self._shared_bytes = shared_bytes
+        if error := self._raise_shared_memory_limit(shared_bytes):
+            raise _launch_error(what, error)
         try:
             config = import_cuda_core().LaunchConfig(
                 # cuda-core counts the grid in clusters

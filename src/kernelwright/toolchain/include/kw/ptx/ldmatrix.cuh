@@ -3,7 +3,7 @@
 // elements (t / 4, 2 (t % 4)) and (t / 4, 2 (t % 4) + 1) of each matrix. `kw layout ldmatrix.x4` draws the layout.
 #pragma once
 
-#include "kw/cp_async.cuh"
+#include "kw/ptx/shared.cuh"
 
 namespace kw {
 
@@ -26,6 +26,13 @@ __device__ __forceinline__ void ldmatrix_x4_trans(unsigned (&out)[4], const void
 __device__ __forceinline__ void stmatrix_x4(void* row, const unsigned (&in)[4]) {
     asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(smem_u32(row)), "r"(in[0]),
                  "r"(in[1]), "r"(in[2]), "r"(in[3])
+                 : "memory");
+}
+
+// Stores four matrices, each transposed.
+__device__ __forceinline__ void stmatrix_x4_trans(void* row, const unsigned (&in)[4]) {
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(smem_u32(row)),
+                 "r"(in[0]), "r"(in[1]), "r"(in[2]), "r"(in[3])
                  : "memory");
 }
 #endif

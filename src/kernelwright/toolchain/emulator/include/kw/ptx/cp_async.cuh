@@ -1,4 +1,4 @@
-// kw/cp_async.cuh on the CPU: copies complete immediately, so a missing wait goes undetected.
+// kw/ptx/cp_async.cuh on the CPU: copies complete immediately, so a missing wait goes undetected.
 
 namespace kw {
 

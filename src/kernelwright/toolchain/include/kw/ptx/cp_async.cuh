@@ -2,12 +2,9 @@
 // PTX ISA, "cp.async": a wait covers the thread's own copies; those of other threads are visible after a barrier.
 #pragma once
 
-namespace kw {
+#include "kw/ptx/shared.cuh"
 
-// 32-bit shared memory address, as PTX operands take it.
-__device__ __forceinline__ unsigned smem_u32(const void* pointer) {
-    return static_cast<unsigned>(__cvta_generic_to_shared(pointer));
-}
+namespace kw {
 
 // Copies 16 bytes, bypassing L1; both addresses must be 16-byte aligned. If `pred` is false, writes zeros and reads
 // nothing.

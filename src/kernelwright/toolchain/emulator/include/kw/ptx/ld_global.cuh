@@ -1,4 +1,4 @@
-// kw/ld_global.cuh on the CPU.
+// kw/ptx/ld_global.cuh on the CPU.
 
 namespace kw {
 

@@ -1,0 +1,1 @@
+"""Matrix products on Hopper's tensor cores with fused epilogues."""

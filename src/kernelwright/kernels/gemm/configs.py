@@ -1,0 +1,128 @@
+"""Configurations of the GEMM kernel: tiles, pipeline, clusters; the constraints are predicates with their reason."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+SWIZZLE_BYTES = 128
+MAX_SHARED_BYTES = 227 * 1024
+STORE_BUFFER_BYTES, STORE_BUFFERS = 64 * SWIZZLE_BYTES, 2
+BARRIER_BYTES = 1024
+"""More than the mbarriers of any pipeline."""
+WGMMA_N = (8, 16, 32, 64, 96, 128, 160, 192, 256)
+REGISTERS = {1: (0, 0), 2: (40, 232), 3: (32, 160)}
+"""Registers per thread of the producer and the consumers, by the number of consumer warpgroups; 0: as launched."""
+
+
+@dataclass(frozen=True)
+class GemmConfig:
+    """How a product is computed.
+
+    Attributes:
+        block_m, block_n: tile of a block.
+        num_stages: buffers of the pipeline.
+        num_consumers: warpgroups that multiply.
+        cluster_m, cluster_n: blocks that share tiles of B, or of A, by multicast.
+        split_k: blocks of a cluster that share the steps of K of one tile.
+        terms: 2 for FP32 operands as pairs of FP16.
+        promote_tiles: steps of 128 bytes along K after which sums are added in FP32 registers; 0: at the end.
+        swapped: rows of the product are the contiguous dimension of the output.
+        raster_group: rows of tiles in a band of the order of tiles.
+        min_blocks: per multiprocessor.
+    """
+
+    block_m: int = 128
+    block_n: int = 256
+    num_stages: int = 4
+    num_consumers: int = 2
+    cluster_m: int = 1
+    cluster_n: int = 1
+    split_k: int = 1
+    terms: int = 1
+    promote_tiles: int = 0
+    swapped: bool = False
+    raster_group: int = 8
+    min_blocks: int = 1
+
+    @property
+    def cluster(self) -> int:
+        """Blocks per cluster."""
+        return self.cluster_m * self.cluster_n * self.split_k
+
+    @property
+    def threads(self) -> int:
+        """Threads per block: a producer warpgroup and the consumers."""
+        return 128 * (self.num_consumers + 1)
+
+    @property
+    def stage_bytes(self) -> int:
+        """Shared memory of one buffer."""
+        return self.terms * (self.block_m + self.block_n) * SWIZZLE_BYTES
+
+    def shared_bytes(self, tma_store: bool) -> int:
+        """Dynamic shared memory of a block."""
+        store = self.num_consumers * STORE_BUFFERS * STORE_BUFFER_BYTES if tma_store else 0
+        return self.num_stages * self.stage_bytes + store + BARRIER_BYTES
+
+
+@dataclass(frozen=True)
+class Variant:
+    """What is compiled besides the configuration: types, layouts and the epilogue.
+
+    Attributes:
+        a, b, out, extra: element types of the operands, the output, and of bias and residual.
+        transpose_a, transpose_b: the operand is contiguous along M or N.
+        tma_store: the output is stored through TMA.
+        activation: of `kw/epilogue/activation.cuh`.
+        gated: B holds the gate and the other factor; the output is silu(gate) times that.
+    """
+
+    a: str
+    b: str
+    out: str
+    extra: str
+    transpose_a: bool = False
+    transpose_b: bool = False
+    tma_store: bool = True
+    bias: bool = False
+    residual: bool = False
+    scales: bool = False
+    activation: str = "Identity"
+    gated: bool = False
+
+
+ELEMENT_BYTES = {"bf16": 2, "f16": 2, "tf32": 4, "e4m3": 1, "e5m2": 1}
+
+
+def make_defines(config: GemmConfig, variant: Variant) -> dict[str, str]:
+    """Macros of `gemm_sm90.cu`."""
+    producer, consumer = REGISTERS[config.num_consumers] if config.min_blocks == 1 else (0, 0)
+    values = {
+        "BLOCK_M": config.block_m,
+        "BLOCK_N": config.block_n,
+        "NUM_STAGES": config.num_stages,
+        "NUM_CONSUMERS": config.num_consumers,
+        "CLUSTER_M": config.cluster_m,
+        "CLUSTER_N": config.cluster_n,
+        "SPLIT_K": config.split_k,
+        "TERMS": config.terms,
+        "PROMOTE_TILES": config.promote_tiles,
+        "SWAPPED": int(config.swapped),
+        "MIN_BLOCKS": config.min_blocks,
+        "PRODUCER_REGISTERS": producer,
+        "CONSUMER_REGISTERS": consumer,
+        "ELEMENT_BYTES": ELEMENT_BYTES[variant.a],
+        "IN_A": variant.a,
+        "IN_B": variant.b,
+        "OUT": variant.out,
+        "EXTRA": variant.extra,
+        "ACTIVATION": variant.activation,
+        "TRANSPOSE_A": int(variant.transpose_a),
+        "TRANSPOSE_B": int(variant.transpose_b),
+        "TMA_STORE": int(variant.tma_store),
+        "HAS_BIAS": int(variant.bias),
+        "HAS_RESIDUAL": int(variant.residual),
+        "HAS_SCALES": int(variant.scales),
+        "GATED": int(variant.gated),
+    }
+    return {name: str(value) for name, value in values.items()}

@@ -1,0 +1,36 @@
+// A ring of buffers between a producer and consumers, with an mbarrier for full and one for empty buffers.
+#pragma once
+
+#include "kw/ptx/mbarrier.cuh"
+
+namespace kw {
+
+template <int kNumStages>
+struct PipelineBarriers {
+    unsigned long long full[kNumStages];   // arrivals: the producer, with the bytes of its copies
+    unsigned long long empty[kNumStages];  // arrivals: every consumer, of all blocks that read a copy
+
+    __device__ void init(int num_consumers) {
+        for (int stage = 0; stage < kNumStages; ++stage) {
+            mbarrier_init(&full[stage]);
+            mbarrier_init(&empty[stage], num_consumers);
+        }
+    }
+};
+
+// A position in the ring. The parity is that of the current round: consumers wait for it at `full`, producers for the
+// opposite one at `empty`, so that the first round finds every buffer empty.
+template <int kNumStages>
+struct PipelineState {
+    int stage = 0;
+    unsigned parity = 0;
+
+    __device__ __forceinline__ void advance() {
+        if (++stage == kNumStages) {
+            stage = 0;
+            parity ^= 1;
+        }
+    }
+};
+
+}  // namespace kw
