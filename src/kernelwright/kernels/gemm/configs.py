@@ -43,6 +43,8 @@ class GemmConfig:
     swapped: bool = False
     raster_group: int = 8
     min_blocks: int = 1
+    skew: int = 0
+    pdl: int = 1
 
     @property
     def cluster(self) -> int:
@@ -107,6 +109,8 @@ def make_defines(config: GemmConfig, variant: Variant) -> dict[str, str]:
         "SPLIT_K": config.split_k,
         "TERMS": config.terms,
         "PROMOTE_TILES": config.promote_tiles,
+        "SKEW": config.skew,
+        "PDL_TRIGGER": int(config.pdl == 2),
         "SWAPPED": int(config.swapped),
         "MIN_BLOCKS": config.min_blocks,
         "PRODUCER_REGISTERS": producer,

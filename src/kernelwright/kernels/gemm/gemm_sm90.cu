@@ -24,7 +24,7 @@ using Extra = kw::EXTRA;  // of bias and residual
 using Activation = kw::ACTIVATION;
 constexpr int kBlockM = BLOCK_M, kBlockN = BLOCK_N, kNumStages = NUM_STAGES, kNumConsumers = NUM_CONSUMERS;
 constexpr int kClusterM = CLUSTER_M, kClusterN = CLUSTER_N, kSplitK = SPLIT_K, kClusterSize = kClusterM * kClusterN * kSplitK;
-constexpr int kTerms = TERMS, kPromoteTiles = PROMOTE_TILES;
+constexpr int kTerms = TERMS, kPromoteTiles = PROMOTE_TILES, kSkew = SKEW;
 constexpr bool kTransposeA = TRANSPOSE_A, kTransposeB = TRANSPOSE_B;
 constexpr bool kSwapped = SWAPPED;  // rows of this product are the contiguous dimension of the output
 constexpr bool kTmaStore = TMA_STORE, kHasBias = HAS_BIAS, kHasResidual = HAS_RESIDUAL, kHasScales = HAS_SCALES;
@@ -135,6 +135,7 @@ __device__ __forceinline__ void produce(const Block& block) {
             }
         }
     }
+    if (PDL_TRIGGER) kw::griddepcontrol_launch_dependents();
     // No block may exit while others still arrive at its barriers.
     if constexpr (kClusterM * kClusterN > 1) {
         for (int stage = 0; stage < kNumStages; ++stage, state.advance())
@@ -166,10 +167,12 @@ __device__ __forceinline__ void multiply(const Block& block, int stage, int cons
 }
 
 // Sums of a tile's products.
-__device__ __forceinline__ void main_loop(const Block& block, int consumer, kw::PipelineState<kNumStages>& state,
-                                          Accumulator& acc) {
+__device__ __forceinline__ void main_loop(const Block& block, int consumer, bool is_first,
+                                          kw::PipelineState<kNumStages>& state, Accumulator& acc) {
     int previous = -1;
     const int begin = block.first_k_tile(), end = block.end_k_tile();
+    const int skew_at = is_first && kSkew > 0 && consumer == 0 ? min(kSkew, end - 1) : -1;
+    if (is_first && kSkew > 0 && consumer == 1) kw::bar_sync(15, 256);
     if (begin >= end) {
 #pragma unroll
         for (int f = 0; f < kFragments; ++f)
@@ -178,6 +181,7 @@ __device__ __forceinline__ void main_loop(const Block& block, int consumer, kw::
     }
     for (int k_tile = begin; k_tile < end; ++k_tile, state.advance()) {
         kw::mbarrier_wait_parity(&block.barriers.full[state.stage], state.parity);
+        if (k_tile == skew_at) kw::bar_arrive(15, 256);
         kw::wgmma_fence();
         multiply(block, state.stage, consumer, 0, 0, k_tile > begin, acc);
         kw::wgmma_commit_group();
@@ -229,16 +233,18 @@ __device__ __forceinline__ void promoted_main_loop(const Block& block, int consu
     }
 }
 
-// The output's value for a sum; rows and columns outside of the output read nothing.
-__device__ __forceinline__ float finish(const GemmParams& p, float sum, int row, int column, int batch) {
+// Factor of a row or a column of a batch; 0 outside.
+__device__ __forceinline__ float scale_at(const float* scales, int index, int size, int batch) {
+    return kHasScales && index < size ? __ldg(scales + index + static_cast<long long>(batch) * size) : 1.0f;
+}
+
+// The output's value for a scaled sum; rows and columns outside of the output read nothing.
+__device__ __forceinline__ float finish(const GemmParams& p, float value, int row, int column, int batch) {
     const bool inside = row < p.M && column < p.N;
-    float value = p.alpha * sum;
-    if (kHasScales && inside) value *= p.row_scale[row + static_cast<long long>(batch) * p.M] *
-                                       p.column_scale[column + static_cast<long long>(batch) * p.N];
     if (kHasBias && inside) value += kw::to_float(p.bias[kSwapped ? row : column]);
     if (kHasResidual && inside)
         value += p.beta * kw::to_float(p.residual[row * p.residual_strides[0] + column * p.residual_strides[1] +
-                                              batch * p.residual_strides[2]]);
+                                                  batch * p.residual_strides[2]]);
     return Activation::apply(value);
 }
 
@@ -250,13 +256,17 @@ __device__ __forceinline__ void store(const GemmParams& p, float value, int row,
 // Replaces the sums of a fragment, whose first row and column are given, by values of the output.
 __device__ __forceinline__ void finish_fragment(const GemmParams& p, float (&d)[kBlockN / 2], int row, int column, int batch) {
     const int lane = threadIdx.x % 32, thread_row = row + threadIdx.x % 128 / 32 * 16 + lane / 4;
+    const float row_scales[2] = {p.alpha * scale_at(p.row_scale, thread_row, p.M, batch),
+                                 p.alpha * scale_at(p.row_scale, thread_row + 8, p.M, batch)};
 #pragma unroll
     for (int i = 0; i < kOutN / 2; ++i) {
+        const int half = i % 4 / 2, at = column + i / 4 * 8 + lane % 4 * 2 + i % 2;
         if constexpr (kGated) {
-            const float gate = p.alpha * d[i], up = p.alpha * d[i + kBlockN / 4];
+            const float gate = row_scales[half] * d[i], up = row_scales[half] * d[i + kBlockN / 4];
             d[i] = kw::Silu::apply(gate) * up;
         } else {
-            d[i] = finish(p, d[i], thread_row + i % 4 / 2 * 8, column + i / 4 * 8 + lane % 4 * 2 + i % 2, batch);
+            const float scale = row_scales[half] * scale_at(p.column_scale, at, p.N, batch);
+            d[i] = finish(p, scale * d[i], thread_row + 8 * half, at, batch);
         }
     }
 }
@@ -269,17 +279,17 @@ __device__ __forceinline__ void store_fragment(const GemmParams& p, const float 
         store(p, d[i], thread_row + i % 4 / 2 * 8, column + i / 4 * 8 + lane % 4 * 2 + i % 2, batch);
 }
 
-// Writes columns [64 chunk, 64 chunk + 64) of a 16-bit fragment, or 32 of a 32-bit one, to shared memory as TMA stores
-// them, with a 128-byte swizzle; transposed if the rows are contiguous in the output.
+// Writes 64 columns of a 16-bit fragment, or 32 of a 32-bit one, to shared memory as TMA stores them, with a 128-byte
+// swizzle; transposed if the rows are contiguous in the output.
 template <typename T = Out>
-__device__ __forceinline__ void stage_chunk(unsigned char* smem, const float (&d)[kBlockN / 2], int chunk) {
+__device__ __forceinline__ void stage_columns(unsigned char* smem, const float (&d)[kBlockN / 2], int column) {
     const int warp = threadIdx.x % 128 / 32, lane = threadIdx.x % 32;
     if constexpr (sizeof(T) == 2) {
         const int matrix = lane / 8, r = lane % 8;
         constexpr int kColumns = kSwapped && kOutN < 64 ? kOutN : 64;
 #pragma unroll
         for (int j = 0; j < kColumns / 8; j += 2) {
-            const int at = 4 * (chunk * 8 + j);
+            const int at = column / 2 + 4 * j;
             unsigned bits[4];
 #pragma unroll
             for (int i = 0; i < 4; ++i) bits[i] = j + i / 2 < kColumns / 8 ? kw::pack<T>(d[(at + 2 * i) % (kBlockN / 2)], d[(at + 2 * i + 1) % (kBlockN / 2)]) : 0;
@@ -297,7 +307,7 @@ __device__ __forceinline__ void stage_chunk(unsigned char* smem, const float (&d
         for (int j = 0; j < 4; ++j)
 #pragma unroll
             for (int half = 0; half < 2; ++half) {
-                const int at = 4 * (chunk * 4 + j) + 2 * half, part = 2 * j + lane % 4 / 2;
+                const int at = column / 2 + 4 * j + 2 * half, part = 2 * j + lane % 4 / 2;
                 *reinterpret_cast<float2*>(smem + (warp * 16 + r + 8 * half) * kw::kSwizzleBytes + ((part ^ r) * 16) +
                                            lane % 2 * 8) = make_float2(d[at], d[at + 1]);
             }
@@ -307,19 +317,21 @@ __device__ __forceinline__ void stage_chunk(unsigned char* smem, const float (&d
 // Stores a fragment through TMA, which clips it to the output; the copies overlap with what follows.
 __device__ __forceinline__ void tma_store_fragment(const GemmParams& p, const float (&d)[kBlockN / 2], unsigned char* buffers,
                                                    int row, int column, int batch, int consumer, int& buffer) {
-    constexpr int kChunk = kSwapped ? 64 : kStoreColumns;
+    constexpr int kColumns = kSwapped ? 64 : kStoreColumns;
+    static_assert(kOutN >= kColumns || kSwapped);
 #pragma unroll
-    for (int chunk = 0; chunk < (kOutN + kChunk - 1) / kChunk; ++chunk) {
+    for (int at = 0; at < kOutN; at += kColumns) {
+        const int from = kOutN < kColumns ? 0 : min(at, kOutN - kColumns);  // the last columns may be stored twice
         unsigned char* const smem = buffers + buffer * kStoreBytes;
         buffer ^= 1;
         if (threadIdx.x % 128 == 0) kw::cp_async_bulk_wait_group_read<1>();
         kw::bar_sync(1 + consumer, 128);
-        stage_chunk(smem, d, chunk);
+        stage_columns(smem, d, from);
         kw::fence_proxy_async();
         kw::bar_sync(1 + consumer, 128);
         if (threadIdx.x % 128 == 0) {
-            const int x = kSwapped ? row : column + chunk * kChunk, y = kSwapped ? column + chunk * kChunk : row;
-            if (row < p.M && column + chunk * kChunk < p.N) kw::cp_async_bulk_tensor_3d_store(&p.out_map, smem, x, y, batch);
+            const int x = kSwapped ? row : column + from, y = kSwapped ? column + from : row;
+            if (row < p.M && column + from < p.N) kw::cp_async_bulk_tensor_3d_store(&p.out_map, smem, x, y, batch);
             kw::cp_async_bulk_commit_group();
         }
     }
@@ -349,6 +361,8 @@ __device__ __forceinline__ void reduce_and_store(const Block& block, const Accum
 #pragma unroll
         for (int part = 0; part < kSplitK; ++part)
             sum += kw::ld_shared_cluster(remote[part] + 4 * (outer * kReductionPitch + inner));
+        sum *= block.p.alpha * scale_at(block.p.row_scale, row, block.p.M, at.batch) *
+               scale_at(block.p.column_scale, column, block.p.N, at.batch);
         store(block.p, finish(block.p, sum, row, column, at.batch), row, column, at.batch);
     }
     kw::barrier_cluster_arrive();
@@ -366,7 +380,7 @@ __device__ __forceinline__ void consume(const Block& block, unsigned char* store
         if constexpr (kPromoteTiles > 0) {
             promoted_main_loop(block, consumer, state, acc);
         } else {
-            main_loop(block, consumer, state, acc);
+            main_loop(block, consumer, tile == block.first_tile(), state, acc);
         }
         if constexpr (kSplitK > 1) {
             reduce_and_store(block, acc, consumer, at);
@@ -407,10 +421,12 @@ gemm_sm90(const __grid_constant__ GemmParams p) {
     } else {
         __syncthreads();
     }
+    kw::griddepcontrol_wait();
     if (threadIdx.x < 128) {
         if constexpr (PRODUCER_REGISTERS > 0) kw::setmaxnreg_dec<PRODUCER_REGISTERS>();
         if (threadIdx.x == 0) produce(block);
         if constexpr (kSplitK > 1) {
+            __syncwarp();
             for (int i = 0; i < 2; ++i) {
                 kw::barrier_cluster_arrive();
                 kw::barrier_cluster_wait();

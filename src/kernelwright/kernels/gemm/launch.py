@@ -83,6 +83,7 @@ class GemmLaunch:
             threads=config.threads,
             shared_bytes=config.shared_bytes(variant.tma_store),
             cluster=config.cluster,
+            use_pdl=config.pdl > 0,
         )
         sides = (
             (a, variant.a, variant.transpose_a, config.block_m, config.cluster_n),

@@ -27,4 +27,9 @@ __device__ __forceinline__ void bar_sync(int id, int num_threads) {
     asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(num_threads) : "memory");
 }
 
+// Arrives at the same barrier without waiting.
+__device__ __forceinline__ void bar_arrive(int id, int num_threads) {
+    asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(num_threads) : "memory");
+}
+
 }  // namespace kw
