@@ -10,7 +10,7 @@ STORE_BUFFER_BYTES, STORE_BUFFERS = 64 * SWIZZLE_BYTES, 2
 BARRIER_BYTES = 1024
 """More than the mbarriers of any pipeline."""
 WGMMA_N = (8, 16, 32, 64, 96, 128, 160, 192, 256)
-REGISTERS = {1: (0, 0), 2: (40, 232), 3: (32, 160)}
+REGISTERS = {1: (0, 0), 2: (24, 240), 3: (32, 160)}
 """Registers per thread of the producer and the consumers, by the number of consumer warpgroups; 0: as launched."""
 
 
@@ -43,8 +43,6 @@ class GemmConfig:
     swapped: bool = False
     raster_group: int = 8
     min_blocks: int = 1
-    skew: int = 0
-    pdl: int = 1
 
     @property
     def cluster(self) -> int:
@@ -109,8 +107,6 @@ def make_defines(config: GemmConfig, variant: Variant) -> dict[str, str]:
         "SPLIT_K": config.split_k,
         "TERMS": config.terms,
         "PROMOTE_TILES": config.promote_tiles,
-        "SKEW": config.skew,
-        "PDL_TRIGGER": int(config.pdl == 2),
         "SWAPPED": int(config.swapped),
         "MIN_BLOCKS": config.min_blocks,
         "PRODUCER_REGISTERS": producer,

@@ -24,7 +24,7 @@ using Extra = kw::EXTRA;  // of bias and residual
 using Activation = kw::ACTIVATION;
 constexpr int kBlockM = BLOCK_M, kBlockN = BLOCK_N, kNumStages = NUM_STAGES, kNumConsumers = NUM_CONSUMERS;
 constexpr int kClusterM = CLUSTER_M, kClusterN = CLUSTER_N, kSplitK = SPLIT_K, kClusterSize = kClusterM * kClusterN * kSplitK;
-constexpr int kTerms = TERMS, kPromoteTiles = PROMOTE_TILES, kSkew = SKEW;
+constexpr int kTerms = TERMS, kPromoteTiles = PROMOTE_TILES;
 constexpr bool kTransposeA = TRANSPOSE_A, kTransposeB = TRANSPOSE_B;
 constexpr bool kSwapped = SWAPPED;  // rows of this product are the contiguous dimension of the output
 constexpr bool kTmaStore = TMA_STORE, kHasBias = HAS_BIAS, kHasResidual = HAS_RESIDUAL, kHasScales = HAS_SCALES;
@@ -40,13 +40,19 @@ constexpr int kStoreBytes = 64 * kw::kSwizzleBytes, kStoreBuffers = kTmaStore ? 
 constexpr int kThreads = 128 * (kNumConsumers + 1);
 constexpr int kReductionPitch = kSwapped ? kBlockM + 4 : kBlockN + 4;
 static_assert(kBlockM % (64 * kNumConsumers) == 0 && (kClusterM == 1 || kClusterN == 1));
-static_assert(kSkew < kNumStages);
 static_assert(kSplitK == 1 || kReductionPitch * (kSwapped ? kBlockN : kBlockM) * 4 <= kNumStages * kStageBytes);
 
 using MatrixA = kw::SharedMatrix<kElementBytes, kTransposeA>;
 using MatrixB = kw::SharedMatrix<kElementBytes, kTransposeB>;
 using Wgmma = kw::wgmma_mma_async<InA, InB, kBlockN, kTransposeA, kTransposeB>;
 using Accumulator = float[kFragments][kBlockN / 2];
+
+// An FP32 operand before it was split.
+struct Fp32Operand {
+    const float* data;
+    long long row_stride, k_stride, batch_stride;
+    __device__ float at(int row, int k, int batch) const { return data[row * row_stride + k * k_stride + batch * batch_stride]; }
+};
 
 struct GemmParams {
     kw::TensorMap a[kTerms], b[kTerms], out_map;
@@ -58,6 +64,7 @@ struct GemmParams {
     long long out_strides[3], residual_strides[3];  // row, column, batch, in elements
     int M, N, K, batch, raster_group;               // N: columns of the output
     float alpha, beta;
+    Fp32Operand fp32_a, fp32_b;  // only with two terms
 };
 
 struct SharedStorage {
@@ -136,7 +143,6 @@ __device__ __forceinline__ void produce(const Block& block) {
             }
         }
     }
-    if (PDL_TRIGGER) kw::griddepcontrol_launch_dependents();
     // No block may exit while others still arrive at its barriers.
     if constexpr (kClusterM * kClusterN > 1) {
         for (int stage = 0; stage < kNumStages; ++stage, state.advance())
@@ -168,12 +174,10 @@ __device__ __forceinline__ void multiply(const Block& block, int stage, int cons
 }
 
 // Sums of a tile's products.
-__device__ __forceinline__ void main_loop(const Block& block, int consumer, bool is_first,
-                                          kw::PipelineState<kNumStages>& state, Accumulator& acc) {
+__device__ __forceinline__ void main_loop(const Block& block, int consumer, kw::PipelineState<kNumStages>& state,
+                                          Accumulator& acc) {
     int previous = -1;
     const int begin = block.first_k_tile(), end = block.end_k_tile();
-    const int skew_at = is_first && kSkew > 0 && consumer == 0 ? min(kSkew, end - 1) : -1;
-    if (is_first && kSkew > 0 && consumer == 1) kw::bar_sync(15, 256);
     if (begin >= end) {
 #pragma unroll
         for (int f = 0; f < kFragments; ++f)
@@ -182,7 +186,6 @@ __device__ __forceinline__ void main_loop(const Block& block, int consumer, bool
     }
     for (int k_tile = begin; k_tile < end; ++k_tile, state.advance()) {
         kw::mbarrier_wait_parity(&block.barriers.full[state.stage], state.parity);
-        if (k_tile == skew_at) kw::bar_arrive(15, 256);
         kw::wgmma_fence();
         multiply(block, state.stage, consumer, 0, 0, k_tile > begin, acc);
         kw::wgmma_commit_group();
@@ -381,7 +384,7 @@ __device__ __forceinline__ void consume(const Block& block, unsigned char* store
         if constexpr (kPromoteTiles > 0) {
             promoted_main_loop(block, consumer, state, acc);
         } else {
-            main_loop(block, consumer, tile == block.first_tile(), state, acc);
+            main_loop(block, consumer, state, acc);
         }
         if constexpr (kSplitK > 1) {
             reduce_and_store(block, acc, consumer, at);
@@ -438,3 +441,59 @@ gemm_sm90(const __grid_constant__ GemmParams p) {
         consume(block, store_buffers);
     }
 }
+
+#if TERMS == 2
+// Rows and columns that two FP16 terms cannot hold (their scale is NaN), again with FP32 FMAs; see split.cu. A few blocks
+// read all scales, and end if there is none.
+constexpr int kLostTile = 64, kLostK = 16, kLostThreads = 256;
+
+__device__ __forceinline__ bool is_lost(const float* scales, int index, int size, int batch) {
+    return index < size && isnan(scales[index + static_cast<long long>(batch) * size]);
+}
+
+__device__ __forceinline__ bool any_lost(const float* scales, long long count) {
+    bool found = false;
+    for (long long i = threadIdx.x; i < count; i += kLostThreads) found |= isnan(scales[i]);
+    return __syncthreads_or(found);
+}
+
+extern "C" __global__ void __launch_bounds__(kLostThreads)
+recompute_lost(const __grid_constant__ GemmParams p) {
+    __shared__ float rows[kLostK][kLostTile + 4], columns[kLostK][kLostTile + 4];
+    kw::griddepcontrol_wait();
+    if (!any_lost(p.row_scale, static_cast<long long>(p.M) * p.batch) &&
+        !any_lost(p.column_scale, static_cast<long long>(p.N) * p.batch))
+        return;
+    const int tiles_m = (p.M + kLostTile - 1) / kLostTile, tiles_n = (p.N + kLostTile - 1) / kLostTile;
+    const int thread_row = threadIdx.x / 16 * 4, thread_column = threadIdx.x % 16 * 4;
+    for (int tile = blockIdx.x; tile < tiles_m * tiles_n * p.batch; tile += gridDim.x) {
+        const int batch = tile / (tiles_m * tiles_n), row = tile % (tiles_m * tiles_n) / tiles_n * kLostTile,
+                  column = tile % tiles_n * kLostTile;
+        const int at = threadIdx.x % kLostTile;
+        if (!__syncthreads_or(is_lost(p.row_scale, row + at, p.M, batch) || is_lost(p.column_scale, column + at, p.N, batch)))
+            continue;
+        float acc[4][4] = {};
+        for (int k = 0; k < p.K; k += kLostK) {
+            for (int i = threadIdx.x; i < kLostK * kLostTile; i += kLostThreads) {
+                const int inner = i / kLostTile, outer = i % kLostTile;
+                const bool has_k = k + inner < p.K;
+                rows[inner][outer] = has_k && row + outer < p.M ? p.fp32_a.at(row + outer, k + inner, batch) : 0.0f;
+                columns[inner][outer] =
+                    has_k && column + outer < p.N ? p.fp32_b.at(column + outer, k + inner, batch) : 0.0f;
+            }
+            __syncthreads();
+            for (int inner = 0; inner < kLostK; ++inner)
+                for (int i = 0; i < 4; ++i)
+                    for (int j = 0; j < 4; ++j)
+                        acc[i][j] = fmaf(rows[inner][thread_row + i], columns[inner][thread_column + j], acc[i][j]);
+            __syncthreads();
+        }
+        for (int i = 0; i < 4; ++i)
+            for (int j = 0; j < 4; ++j) {
+                const int m = row + thread_row + i, n = column + thread_column + j;
+                if (is_lost(p.row_scale, m, p.M, batch) || is_lost(p.column_scale, n, p.N, batch))
+                    store(p, finish(p, p.alpha * acc[i][j], m, n, batch), m, n, batch);
+            }
+    }
+}
+#endif

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import functools
 import struct
-from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from kernelwright.kernels.gemm.configs import ELEMENT_BYTES, SWIZZLE_BYTES, GemmConfig, Variant, make_defines
-from kernelwright.toolchain.cuda.compiler import compile_cubin
+from kernelwright.kernels.gemm.operands import padded_pitch
+from kernelwright.toolchain.cuda.compiler import Cubin, compile_cubin
 from kernelwright.toolchain.cuda.launcher import CudaKernel, current_arch
-from kernelwright.toolchain.cuda.struct_launch import TENSOR_MAP_BYTES, StructLaunch
+from kernelwright.toolchain.cuda.struct_launch import (
+    TENSOR_MAP_ALIGNMENT,
+    TENSOR_MAP_BYTES,
+    StructLaunch,
+    StructParameter,
+)
 
 SOURCE = Path(__file__).with_name("gemm_sm90.cu")
 MAP_TYPES = {
@@ -24,26 +29,21 @@ MAP_TYPES = {
     "e4m3": "uint8",
     "e5m2": "uint8",
 }
-_FIELDS = struct.Struct("<5q6q5i2f")
-
-
-@dataclass(frozen=True)
-class Shape:
-    """Sizes of a product: (batch, M, K) times (batch, K, N)."""
-
-    batch: int
-    m: int
-    n: int
-    k: int
+_FIELDS, _FP32_OPERANDS = struct.Struct("<5q6q5i2f4x"), struct.Struct("<8q")
+LOST_THREADS = 256
 
 
 @functools.cache
-def compile_kernel(config: GemmConfig, variant: Variant, device: int) -> CudaKernel:
-    """The kernel of a configuration on a device."""
-    defines = make_defines(config, variant)
-    source = SOURCE.read_text("utf-8")
-    cubin = compile_cubin(source, current_arch(), defines=defines, include_dirs=[SOURCE.parent], name=str(SOURCE))
-    kernel = CudaKernel(cubin, "gemm_sm90")
+def compile_product(config: GemmConfig, variant: Variant, arch: str) -> Cubin:
+    """Machine code of a configuration; needs no GPU."""
+    defines, source = make_defines(config, variant), SOURCE.read_text("utf-8")
+    return compile_cubin(source, arch, defines=defines, include_dirs=[SOURCE.parent], name=str(SOURCE))
+
+
+@functools.cache
+def load_kernel(config: GemmConfig, variant: Variant, device: int, name: str = "gemm_sm90") -> CudaKernel:
+    """A kernel of a configuration on a device."""
+    kernel = CudaKernel(compile_product(config, variant, current_arch()), name)
     kernel.allow_shared_memory(config.shared_bytes(variant.tma_store))
     return kernel
 
@@ -68,23 +68,30 @@ class GemmLaunch:
         device = out.device.index
         batch, m, n = out.shape
         self.config, self.variant = config, variant
-        kernel = compile_kernel(config, variant, device)
+        kernel = load_kernel(config, variant, device)
         sms = torch.cuda.get_device_properties(device).multi_processor_count
         out_n = config.block_n // 2 if variant.gated else config.block_n
         tiles = -(-m // (config.block_m * config.cluster_m)) * -(-n // (out_n * config.cluster_n)) * batch
         clusters = tiles if config.split_k > 1 else min(tiles, sms * config.min_blocks // config.cluster)
         self._maps = len(a) + len(b)
         self._fields_offset = (self._maps + 1) * TENSOR_MAP_BYTES
-        size = -(-(self._fields_offset + _FIELDS.size) // 64) * 64
-        self.launch = StructLaunch(
+        size = self._fields_offset + _FIELDS.size + _FP32_OPERANDS.size
+        self._parameter = StructParameter(-(-size // TENSOR_MAP_ALIGNMENT) * TENSOR_MAP_ALIGNMENT)
+        self._launch = StructLaunch(
             kernel.handle,
-            size,
+            self._parameter,
             grid=clusters * config.cluster,
             threads=config.threads,
             shared_bytes=config.shared_bytes(variant.tma_store),
             cluster=config.cluster,
-            use_pdl=config.pdl > 0,
+            use_pdl=True,
         )
+        self._recompute = None
+        if config.terms == 2:
+            recompute = load_kernel(config, variant, device, "recompute_lost")
+            self._recompute = StructLaunch(
+                recompute.handle, self._parameter, grid=sms, threads=LOST_THREADS, use_pdl=True
+            )
         sides = (
             (a, variant.a, variant.transpose_a, config.block_m, config.cluster_n),
             (b, variant.b, variant.transpose_b, out_n, config.cluster_m),
@@ -96,7 +103,7 @@ class GemmLaunch:
                 offset += TENSOR_MAP_BYTES
         if variant.tma_store:
             self._encode_output(self._maps * TENSOR_MAP_BYTES, out)
-        self._tail = (
+        self._shape = (
             *(out.stride(i) for i in (1, 2, 0)),
             *((residual.stride(i) for i in (1, 2, 0)) if residual is not None else (0, 0, 0)),
             m, n, a[0].shape[2], batch, config.raster_group,
@@ -109,52 +116,55 @@ class GemmLaunch:
         batch, count, k = one.shape
         sizes = (count, k, batch) if transposed else (k, count, batch)
         box = (depth, (depth if transposed else rows) // shared, 1)
-        pitch = one.stride(2 if transposed else 1)
-        strides = (pitch * size, (one.stride(0) if batch > 1 else pitch * sizes[1]) * size)
-        self.launch.encode_tensor_map(offset, one.data_ptr(), MAP_TYPES[kind], sizes, strides, box)
+        self._encode(offset, one, kind, one.stride(2 if transposed else 1), sizes, box)
 
     def _encode_output(self, offset: int, out: Tensor) -> None:
         batch, m, n = out.shape
-        size, columns = out.element_size(), SWIZZLE_BYTES // out.element_size()
+        columns = SWIZZLE_BYTES // out.element_size()
         if self.config.swapped:
             sizes, box, pitch = (m, n, batch), (columns, min(64, self.config.block_n), 1), out.stride(2)
         else:
             sizes, box, pitch = (n, m, batch), (columns, 64, 1), out.stride(1)
-        strides = (pitch * size, (out.stride(0) if batch > 1 else pitch * sizes[1]) * size)
-        self.launch.encode_tensor_map(offset, out.data_ptr(), MAP_TYPES[self.variant.out], sizes, strides, box)
+        self._encode(offset, out, self.variant.out, pitch, sizes, box)
+
+    def _encode(
+        self, offset: int, one: Tensor, kind: str, pitch: int, sizes: tuple[int, ...], box: tuple[int, ...]
+    ) -> None:
+        """Encode a map; the strides of dimensions of size 1 are replaced by ones that TMA permits."""
+        size = one.element_size()
+        pitch = pitch if sizes[1] > 1 else padded_pitch(sizes[0], size)
+        outer = one.stride(0) if sizes[2] > 1 else pitch * sizes[1]
+        self._parameter.encode_tensor_map(
+            offset, one.data_ptr(), MAP_TYPES[kind], sizes, (pitch * size, outer * size), box
+        )
 
     def __call__(
         self,
         stream: int,
         addresses: tuple[int, ...],
         out: int,
-        bias: int = 0,
-        residual: int = 0,
-        row_scale: int = 0,
-        column_scale: int = 0,
+        extra: tuple[int, ...] = (0, 0, 0, 0),
         alpha: float = 1.0,
         beta: float = 1.0,
+        fp32_operands: tuple[int, ...] = (),
     ) -> None:
         """Launch on a stream.
 
         Args:
             addresses: of the operands' terms, a before b.
+            extra: addresses of bias, residual, row scales and column scales; 0 for none.
+            fp32_operands: of operands in two terms, address and strides (row, K, batch) before they were split.
         """
-        launch = self.launch
+        parameter = self._parameter
         for at, address in enumerate(addresses):
-            launch.replace_address(at * TENSOR_MAP_BYTES, address)
+            parameter.replace_address(at * TENSOR_MAP_BYTES, address)
         if self.variant.tma_store:
-            launch.replace_address(self._maps * TENSOR_MAP_BYTES, out)
+            parameter.replace_address(self._maps * TENSOR_MAP_BYTES, out)
         _FIELDS.pack_into(
-            launch.parameters,
-            self._fields_offset,
-            out,
-            bias,
-            residual,
-            row_scale,
-            column_scale,
-            *self._tail,
-            alpha,
-            beta,
-        )
-        launch(stream)
+            parameter.content, self._fields_offset,
+            out, *extra, *self._shape, alpha, beta,
+        )  # fmt: skip
+        self._launch(stream)
+        if self._recompute:
+            _FP32_OPERANDS.pack_into(parameter.content, self._fields_offset + _FIELDS.size, *fp32_operands)
+            self._recompute(stream)

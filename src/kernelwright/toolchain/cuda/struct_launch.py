@@ -44,51 +44,19 @@ def _driver() -> ctypes.PyDLL:
     return library
 
 
-class StructLaunch:
-    """A launch with a fixed shape whose parameter can be changed between calls; not thread-safe.
+class StructParameter:
+    """Memory of a struct that kernels take as their parameter, aligned for tensor maps.
 
-    Args:
-        function: handle of the kernel.
-        parameter_bytes: size of its struct.
-        grid, cluster: blocks in the first dimension.
-        threads: per block.
-        shared_bytes: dynamic shared memory per block.
-        use_pdl: programmatic dependent launch.
+    Attributes:
+        content: its bytes, for `struct.pack_into`.
     """
 
-    def __init__(
-        self,
-        function: int,
-        parameter_bytes: int,
-        *,
-        grid: int,
-        threads: int,
-        shared_bytes: int,
-        cluster: int = 1,
-        use_pdl: bool = False,
-    ) -> None:
-        self._buffer = ctypes.create_string_buffer(parameter_bytes + TENSOR_MAP_ALIGNMENT)
+    def __init__(self, num_bytes: int) -> None:
+        self._buffer = ctypes.create_string_buffer(num_bytes + TENSOR_MAP_ALIGNMENT)
         unaligned = ctypes.addressof(self._buffer)
         self.address = -(-unaligned // TENSOR_MAP_ALIGNMENT) * TENSOR_MAP_ALIGNMENT
-        self.parameters = (ctypes.c_char * parameter_bytes).from_address(self.address)
-        self._pointers = (ctypes.c_void_p * 1)(self.address)
-        attributes = []
-        if cluster > 1:
-            attributes.append(_Attribute(_CLUSTER_DIMENSION, 0, (cluster, 1, 1)))
-        if use_pdl:
-            attributes.append(_Attribute(_PROGRAMMATIC_STREAM_SERIALIZATION, 0, (1,)))
-        self._attributes = (_Attribute * max(1, len(attributes)))(*attributes)
-        self._config = _Config(
-            (grid, 1, 1), (threads, 1, 1), shared_bytes, None, ctypes.addressof(self._attributes), len(attributes)
-        )
-        self._arguments = (ctypes.addressof(self._config), function, ctypes.addressof(self._pointers), None)
-        self._launch, self._replace = _driver().cuLaunchKernelEx, _driver().cuTensorMapReplaceAddress
-
-    def __call__(self, stream: int) -> None:
-        """Launch once on a stream, asynchronously."""
-        self._config.stream = stream
-        if status := self._launch(*self._arguments):
-            raise UsageError(f"launch of {self._config.grid[0]} blocks failed: {_error_text(status)}")
+        self.content = (ctypes.c_char * num_bytes).from_address(self.address)
+        self._replace = _driver().cuTensorMapReplaceAddress
 
     def encode_tensor_map(
         self,
@@ -125,6 +93,54 @@ class StructLaunch:
     def replace_address(self, offset: int, address: int) -> None:
         """Change the address of an encoded tensor map."""
         self._replace(self.address + offset, address)
+
+
+class StructLaunch:
+    """A launch with a fixed shape; not thread-safe, like its parameter.
+
+    Args:
+        function: handle of the kernel.
+        parameter: its only parameter; the content at the time of a call counts.
+        grid, cluster: blocks in the first dimension.
+        threads: per block.
+        shared_bytes: dynamic shared memory per block.
+        use_pdl: programmatic dependent launch.
+    """
+
+    def __init__(
+        self,
+        function: int,
+        parameter: StructParameter,
+        *,
+        grid: int,
+        threads: int,
+        shared_bytes: int = 0,
+        cluster: int = 1,
+        use_pdl: bool = False,
+    ) -> None:
+        self._parameter = parameter
+        self._pointers = (ctypes.c_void_p * 1)(parameter.address)
+        attributes = []
+        if cluster > 1:
+            attributes.append(_Attribute(_CLUSTER_DIMENSION, 0, (cluster, 1, 1)))
+        if use_pdl:
+            attributes.append(_Attribute(_PROGRAMMATIC_STREAM_SERIALIZATION, 0, (1,)))
+        self._attributes = (_Attribute * max(1, len(attributes)))(*attributes)
+        self._config = _Config(
+            (grid, 1, 1), (threads, 1, 1), shared_bytes, None, ctypes.addressof(self._attributes), len(attributes)
+        )
+        self._arguments = (ctypes.addressof(self._config), function, ctypes.addressof(self._pointers), None)
+        self._launch = _driver().cuLaunchKernelEx
+
+    def __call__(self, stream: int) -> None:
+        """Launch once on a stream, asynchronously.
+
+        Raises:
+            UsageError: the driver refuses the launch.
+        """
+        self._config.stream = stream
+        if status := self._launch(*self._arguments):
+            raise UsageError(f"launch of {self._config.grid[0]} blocks failed: {_error_text(status)}")
 
 
 def _error_text(status: int) -> str:

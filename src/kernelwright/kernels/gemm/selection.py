@@ -1,0 +1,92 @@
+"""Chooses the configuration of a product from its shape: a model of tiles and waves, fitted to measurements.
+
+The model is for ranking. A wave of tiles takes `fixed + k_tiles * step`; both were fitted by least squares to 27
+products of 16-bit operands for each tile (1024 to 16384, K from 1024 to 16384) on an H200 at its power limit, to within
+8 %, with errors that are alike for all tiles of one product. Products of at most 64 rows are read at the speed of
+memory: there the tile is chosen that keeps enough loads in flight.
+"""
+
+from __future__ import annotations
+
+from kernelwright.kernels.gemm.configs import ELEMENT_BYTES, SWIZZLE_BYTES, GemmConfig, Variant
+
+TILES: tuple[tuple[GemmConfig, float, float], ...] = (
+    (GemmConfig(128, 256, 4, 2), -2.9, 0.832),
+    (GemmConfig(128, 256, 4, 2, cluster_m=2), -2.5, 0.828),
+    (GemmConfig(256, 128, 4, 2, cluster_n=2), -3.2, 0.833),
+    (GemmConfig(128, 224, 4, 2, cluster_m=2), -2.2, 0.729),
+    (GemmConfig(128, 192, 4, 2), -2.2, 0.634),
+    (GemmConfig(128, 176, 5, 2), -1.9, 0.577),
+    (GemmConfig(128, 128, 6, 2), -1.4, 0.420),
+    (GemmConfig(128, 96, 6, 2), -1.0, 0.346),
+    (GemmConfig(256, 192, 3, 2, cluster_m=2), -4.4, 1.243),
+    (GemmConfig(64, 256, 4, 1), -1.6, 0.436),
+    (GemmConfig(64, 128, 8, 1), -0.9, 0.250),
+    (GemmConfig(128, 64, 8, 2), -1.2, 0.275),
+    (GemmConfig(64, 64, 8, 1), -0.7, 0.211),
+)
+"""Tiles with their fixed time and the time of a step of 128 bytes along K, in us."""
+MIN_FIXED_US, MIN_STEP_SHARE = 1.0, 0.75
+"""A product that is too short to be limited by power: its fixed time, and its share of a step's time."""
+MAX_SKINNY_ROWS, MAX_VECTOR_ROWS = 64, 16
+LONG_K_TILES = 128
+SPLIT_TILE = GemmConfig(128, 128, 3, 2, terms=2, promote_tiles=1)
+"""FP32 as two FP16 terms. Sums are promoted after every 64 of K: no slower than after 128, and the error on positive
+data is 2.1e-7 in place of 4.7e-7 at K = 4096."""
+FP8_TILE = GemmConfig(128, 128, 6, 2, cluster_m=2, promote_tiles=1)
+
+
+def choose_config(m: int, n: int, k: int, batch: int, variant: Variant, num_sms: int, *, terms: int = 1) -> GemmConfig:
+    """The configuration for a product of (batch, m, k) and (batch, k, n)."""
+    if terms == 2:
+        return SPLIT_TILE
+    if variant.a in ("e4m3", "e5m2"):
+        return FP8_TILE
+    k_tiles = -(-k * ELEMENT_BYTES[variant.a] // SWIZZLE_BYTES)
+    if m <= MAX_SKINNY_ROWS and batch == 1 and not variant.gated:
+        return _choose_skinny(m, n, k_tiles, num_sms)
+    permitted = [tile for tile in TILES if _permits(tile[0], variant)]
+    return min(permitted, key=lambda tile: predict_us(*tile, m, n, k_tiles, batch, num_sms, gated=variant.gated))[0]
+
+
+def predict_us(
+    config: GemmConfig,
+    fixed_us: float,
+    step_us: float,
+    m: int,
+    n: int,
+    k_tiles: int,
+    batch: int,
+    num_sms: int,
+    *,
+    gated: bool = False,
+) -> float:
+    """Time of all waves of tiles."""
+    out_n = config.block_n // 2 if gated else config.block_n
+    tiles = -(-m // (config.block_m * config.cluster_m)) * -(-n // (out_n * config.cluster_n)) * config.cluster * batch
+    waves = -(-tiles // (num_sms // config.cluster * config.cluster))
+    return waves * max(fixed_us + step_us * k_tiles, MIN_FIXED_US + MIN_STEP_SHARE * step_us * k_tiles)
+
+
+def _permits(config: GemmConfig, variant: Variant) -> bool:
+    """Whether the kernel has this tile for a variant."""
+    columns = 64 if variant.out != "f32" else 32
+    out_n = config.block_n // 2 if variant.gated else config.block_n
+    if variant.tma_store and out_n < columns:
+        return False  # a stored tile is 128 bytes wide
+    if variant.gated and out_n % 8:
+        return False
+    return not variant.transpose_b or (config.block_n % 64 == 0 and (not variant.gated or out_n % 64 == 0))
+
+
+def _choose_skinny(m: int, n: int, k_tiles: int, num_sms: int) -> GemmConfig:
+    """Rows of the weights are rows of the product, and the few rows of activations its columns. Measured best of 28 on
+    weights of 50 to 940 MB, H200."""
+    if m > MAX_VECTOR_ROWS:
+        split = 2 if k_tiles >= LONG_K_TILES and n <= 64 * num_sms else 1
+        return GemmConfig(64, 64, 6, 1, split_k=split, swapped=True, min_blocks=2)
+    block_n = 8 if m <= 8 else 16
+    if n >= 128 * num_sms:
+        return GemmConfig(128, block_n, 8, 2, swapped=True)
+    split = 2 if k_tiles >= LONG_K_TILES and n <= 64 * num_sms else 1
+    return GemmConfig(64, block_n, 8, 1, split_k=split, swapped=True, min_blocks=2)

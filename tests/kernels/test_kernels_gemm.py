@@ -1,0 +1,265 @@
+"""Matrix products: values against FP64, every layout and epilogue, gradients, wrong arguments, choice of tiles."""
+
+import itertools
+import random
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from kernelwright.core.errors import DeviceError, UsageError
+from kernelwright.kernels.gemm.configs import MAX_SHARED_BYTES, Variant
+from kernelwright.kernels.gemm.launch import compile_product
+from kernelwright.kernels.gemm.op import gemm, linear
+from kernelwright.kernels.gemm.operands import is_readable, padded_pitch, prepare_operand
+from kernelwright.kernels.gemm.selection import FP8_TILE, SPLIT_TILE, TILES, choose_config
+from kernelwright.kernels.operators import ShapeError
+from kernelwright.toolchain.sass.disassembly import disassemble
+
+BF16 = Variant("bf16", "bf16", "bf16", "bf16")
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+TOLERANCE = {torch.bfloat16: 2**-8, torch.float16: 2**-11, torch.float32: 2e-6}
+ACTIVATIONS = {
+    "none": lambda x: x,
+    "relu": torch.relu,
+    "gelu": F.gelu,
+    "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"),
+    "silu": F.silu,
+}
+gpu = pytest.mark.gpu
+
+
+def strided(rows, columns, layout, dtype):
+    """Random values in a layout: rows or columns contiguous, a pitch that TMA cannot address, or gaps."""
+    match layout:
+        case "rows":
+            return torch.randn(rows, columns, device=DEVICE).to(dtype)
+        case "columns":
+            return torch.randn(columns, rows, device=DEVICE).to(dtype).T
+        case "odd pitch":
+            return torch.randn(rows, columns + 3, device=DEVICE).to(dtype)[:, 1 : columns + 1]
+        case "gaps":
+            return torch.randn(2 * rows, 2 * columns, device=DEVICE).to(dtype)[::2, ::2]
+    raise ValueError(layout)
+
+
+def require_close(got, want, tolerance, k):
+    assert torch.isfinite(got).all()
+    error = (got.double() - want).abs()
+    scale = want.abs().square().mean().sqrt()
+    assert error.max() <= tolerance * (want.abs().max() + scale), float(error.max() / scale)
+
+
+@gpu
+@pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
+@pytest.mark.parametrize("part", range(8))
+def test_random_shapes_and_strides(dtype, part):
+    rng, layouts = random.Random(part), ("rows", "columns", "odd pitch", "gaps")
+    for _ in range(20):
+        m, n, k = (int(2 ** rng.uniform(0, 10.5)) for _ in range(3))
+        a, b = (strided(*shape, rng.choice(layouts), dtype) for shape in ((m, k), (k, n)))
+        want = a.double() @ b.double()
+        require_close(gemm(a, b), want, TOLERANCE[dtype], k)
+
+
+@gpu
+@pytest.mark.parametrize("m", [1, 16, 40, 200, 384])
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+@pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
+def test_epilogues(m, activation, dtype):
+    n, k = 520, 520
+    a, b = torch.randn(m, k, device=DEVICE).to(dtype), torch.randn(k, n, device=DEVICE).to(dtype)
+    bias, residual = torch.randn(n, device=DEVICE).to(dtype), torch.randn(m, n, device=DEVICE).to(dtype)
+    for given in itertools.product((None, bias), (None, residual)):
+        sums = 0.1 * (a.double() @ b.double())
+        sums = sums if given[0] is None else sums + bias.double()
+        sums = sums if given[1] is None else sums + 0.5 * residual.double()
+        got = gemm(a, b, bias=given[0], residual=given[1], activation=activation, alpha=0.1, beta=0.5)
+        require_close(got, ACTIVATIONS[activation](sums), 2 * TOLERANCE[dtype], k)
+
+
+@gpu
+@pytest.mark.parametrize("shape", [(8, 64, 64), (300, 1000, 512)])
+def test_the_gate_and_the_other_factor_are_computed_together(shape):
+    m, n, k = shape
+    x, weight = torch.randn(m, k, device=DEVICE).bfloat16(), torch.randn(2 * n, k, device=DEVICE).bfloat16() / k**0.5
+    gate, up = (x.double() @ weight.double().T).chunk(2, dim=1)
+    require_close(linear(x, weight, activation="swiglu"), F.silu(gate) * up, 2**-7, k)
+
+
+@gpu
+def test_fp8_with_scales_of_rows():
+    a, b = torch.randn(200, 256, device=DEVICE), torch.randn(512, 256, device=DEVICE)
+    a, b = a.to(torch.float8_e4m3fn), b.to(torch.float8_e4m3fn).T
+    scale_a, scale_b = torch.rand(200, 1, device=DEVICE) + 0.5, torch.rand(1, 512, device=DEVICE) + 0.5
+    want = (a.double() * scale_a) @ (b.double() * scale_b)
+    require_close(gemm(a, b, scale_a=scale_a, scale_b=scale_b), want, 2**-8, 256)
+    one = torch.full((), 0.25, device=DEVICE)
+    require_close(gemm(a, b, scale_a=one), 0.25 * (a.double() @ b.double()), 2**-8, 256)
+
+
+@gpu
+@pytest.mark.parametrize("kind", ["normal", "positive", "wide", "ill-conditioned"])
+def test_emulated_fp32_is_no_less_accurate_than_fmas(kind):
+    size = 1024
+    a, b = torch.randn(size, size, device=DEVICE), torch.randn(size, size, device=DEVICE)
+    if kind == "positive":
+        a, b = a.abs(), b.abs()
+    if kind == "wide":
+        a, b = (x * torch.exp2(torch.randint(-15, 16, x.shape, device=DEVICE).float()) for x in (a, b))
+    if kind == "ill-conditioned":
+        b = torch.cat([b[: size // 2], b[: size // 2]])
+        a = torch.cat([a[:, : size // 2], -a[:, : size // 2] * (1 + 1e-3 * a[:, size // 2 :])], 1)
+    exact = a.double() @ b.double()
+    own, fma = gemm(a, b) - exact, a @ b - exact
+    assert own.norm() <= fma.norm()
+    assert own.abs().max() <= fma.abs().max()
+
+
+@gpu
+def test_rows_that_two_terms_cannot_hold_are_computed_in_fp32():
+    a, b = torch.randn(700, 600, device=DEVICE), torch.randn(600, 900, device=DEVICE)
+    a[3, 5], a[70], a[90], b[7, 11], b[:, 200] = torch.inf, 1e-30, 1e30, torch.nan, 0.0
+    got, want = gemm(a, b, bias=torch.ones(900, device=DEVICE)), (a @ b) + 1
+    torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-3, equal_nan=True)
+    assert got[3].isfinite().logical_not().all() and got[:, 11].isnan().all()
+
+
+@gpu
+def test_gradients_through_linear():
+    x = torch.randn(4, 50, 128, device=DEVICE, requires_grad=True)
+    weight = torch.randn(256, 128, device=DEVICE, requires_grad=True)
+    bias = torch.randn(256, device=DEVICE, requires_grad=True)
+    dy = torch.randn(4, 50, 256, device=DEVICE)
+    got = torch.autograd.grad(linear(x, weight, bias, activation="gelu"), (x, weight, bias), dy)
+    want = torch.autograd.grad(
+        F.gelu(F.linear(x.double(), weight.double(), bias.double())), (x, weight, bias), dy.double()
+    )
+    for one, other in zip(got, want, strict=True):
+        require_close(one, other.double(), 1e-5, 256)
+
+
+@gpu
+def test_the_result_is_the_same_bit_by_bit():
+    a, b = torch.randn(128, 14336, device=DEVICE).bfloat16(), torch.randn(14336, 4096, device=DEVICE).bfloat16()
+    for rows in (8, 64, 128):
+        first = gemm(a[:rows], b)
+        assert all(torch.equal(first, gemm(a[:rows], b)) for _ in range(200))
+
+
+@gpu
+def test_graphs_streams_and_out():
+    a, b = torch.randn(512, 512, device=DEVICE).bfloat16(), torch.randn(512, 512, device=DEVICE).bfloat16()
+    out, want = torch.full((512, 512), torch.nan, device=DEVICE, dtype=torch.bfloat16), gemm(a, b)
+    assert gemm(a, b, out=out) is out and torch.equal(out, want)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        gemm(a, b, out=out)
+    a.copy_(torch.randn_like(a))
+    graph.replay()
+    assert torch.equal(out, gemm(a, b))
+    wide = torch.zeros(512, 1030, device=DEVICE, dtype=torch.bfloat16)
+    gemm(a, b, out=wide[:, 1:513])
+    assert torch.equal(wide[:, 1:513], gemm(a, b)) and not wide[:, 513:].any() and not wide[:, 0].any()
+    compiled = torch.compile(lambda x, y: gemm(x, y, activation="relu") + 1)
+    assert torch.equal(compiled(a, b), gemm(a, b, activation="relu") + 1)
+
+
+@gpu
+def test_empty_products():
+    for m, n, k in itertools.product((0, 3), repeat=3):
+        got = gemm(torch.ones(m, k, device=DEVICE).half(), torch.ones(k, n, device=DEVICE).half())
+        assert got.shape == (m, n) and (got == k).all()
+
+
+def fake(*shape, dtype=torch.bfloat16):
+    return torch.empty(shape, dtype=dtype)
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda: gemm(fake(4, 5), fake(6, 7)), ShapeError, "a has 5 columns, b 6 rows"),
+        (lambda: gemm(fake(4, 5), fake(5, 7, dtype=torch.float16)), ShapeError, "b torch.float16"),
+        (lambda: gemm(fake(4, 5, dtype=torch.int8), fake(5, 7, dtype=torch.int8)), ShapeError, "a is torch.int8"),
+        (lambda: gemm(fake(5), fake(5, 7)), ShapeError, "two dimensions or more"),
+        (lambda: gemm(fake(2, 4, 5), fake(3, 5, 7)), ShapeError, "a has the batch"),
+        (lambda: gemm(fake(4, 5), fake(5, 7), bias=fake(8)), ShapeError, "bias is"),
+        (lambda: gemm(fake(4, 5), fake(5, 7), residual=fake(4, 8)), ShapeError, "residual is"),
+        (lambda: gemm(fake(4, 5), fake(5, 7), activation="tanh"), UsageError, "no activation 'tanh'"),
+        (lambda: gemm(fake(4, 5), fake(5, 7), precision="fp64"), UsageError, "no precision 'fp64'"),
+        (lambda: gemm(fake(4, 5), fake(5, 7), activation="swiglu"), ShapeError, "two equal parts"),
+        (lambda: gemm(fake(4, 5), fake(5, 7), scale_a=torch.ones(())), ShapeError, "scales are for FP8"),
+        (lambda: gemm(fake(4, 5), fake(5, 7), out_dtype=torch.int32), ShapeError, "out_dtype is"),
+        (lambda: gemm(fake(4, 5), fake(5, 7), out=fake(4, 8)), ShapeError, "out is"),
+        (lambda: gemm(fake(4, 5), fake(5, 7)), DeviceError, "a is on cpu"),
+        (lambda: linear(fake(4, 5), fake(5)), ShapeError, "weight"),
+    ],
+)
+def test_wrong_arguments_are_named_before_a_launch(call, error, message):
+    with pytest.raises(error, match=message):
+        call()
+
+
+def test_out_may_not_share_memory_with_an_operand():
+    memory = fake(8, 8)
+    with pytest.raises(UsageError, match="out shares memory with an operand"):
+        gemm(memory, fake(8, 8), out=memory)
+    with pytest.raises(UsageError, match="another view"):
+        gemm(fake(8, 8), fake(8, 8), residual=memory.T, out=memory)
+    with pytest.raises(UsageError, match="out= has no gradients"):
+        gemm(fake(8, 8).requires_grad_(), fake(8, 8), out=memory)
+
+
+def test_an_operand_that_tma_reads_is_not_copied():
+    readable = fake(1, 64, 48)
+    assert prepare_operand(readable, k_major_only=False).rows is readable
+    by_columns = prepare_operand(readable.mT, k_major_only=False)
+    assert by_columns.transposed and by_columns.rows.data_ptr() == readable.data_ptr()
+    copied = prepare_operand(readable.mT, k_major_only=True)
+    assert not copied.transposed and copied.rows.data_ptr() != readable.data_ptr()
+    odd = torch.ones(2, 64, 45, dtype=torch.bfloat16)
+    assert not is_readable(odd)
+    rows = prepare_operand(odd, k_major_only=False).rows
+    assert rows.shape == odd.shape and rows.stride(1) == padded_pitch(45, 2) == 48 and torch.equal(rows, odd)
+
+
+@pytest.mark.parametrize("m", [1, 8, 16, 17, 64, 65, 128, 1000, 8192])
+@pytest.mark.parametrize(("n", "k"), [(64, 64), (6144, 4096), (28672, 4096), (4096, 14336), (1000, 100)])
+def test_a_chosen_tile_fits_the_chip(m, n, k):
+    for transpose_b, gated in itertools.product((False, True), repeat=2):
+        variant = Variant("bf16", "bf16", "bf16", "bf16", transpose_b=transpose_b, gated=gated)
+        config = choose_config(m, n, k, 1, variant, 132)
+        assert config.shared_bytes(tma_store=True) <= MAX_SHARED_BYTES
+        assert not (transpose_b and not config.swapped) or config.block_n % 64 == 0
+
+
+def test_fewer_waves_are_preferred():
+    choose = lambda m, n: choose_config(m, n, 4096, 1, BF16, 132)  # noqa: E731
+    wide = choose(512, 6144)
+    assert -(-512 // wide.block_m) * -(-6144 // wide.block_n) <= 132
+    assert choose(8192, 8192).block_m * choose(8192, 8192).block_n >= 128 * 192
+    assert choose(16, 6144).swapped and not choose(256, 6144).swapped
+
+
+@pytest.mark.parametrize(
+    ("config", "variant", "instruction"),
+    [
+        (TILES[0][0], BF16, "HGMMA.64x256x16"),
+        (TILES[1][0], Variant("f16", "f16", "f32", "f32", transpose_b=True), "HGMMA.64x256x16"),
+        (SPLIT_TILE, Variant("f16", "f16", "f32", "f32", scales=True), "HGMMA.64x128x16"),
+        (FP8_TILE, Variant("e4m3", "e4m3", "bf16", "bf16", scales=True), "QGMMA.64x128x32"),
+        (choose_config(8, 6144, 4096, 1, BF16, 132), BF16, "HGMMA.64x8x16"),
+    ],
+    ids=["bf16", "transposed", "fp32 in two terms", "fp8", "few rows"],
+)
+def test_a_tile_compiles_to_wgmma_and_tma_without_spills(config, variant, instruction):
+    code = disassemble(compile_product(config, variant, "sm_90a").code)["gemm_sm90"]
+    opcodes = {one.opcode for one in code}
+    products = {(one.opcode, one.operands) for one in code if one.base_opcode in ("HGMMA", "QGMMA")}
+    assert any(opcode.startswith(instruction) for opcode, _ in products), products
+    assert any(opcode.startswith("UTMALDG.3D") for opcode in opcodes)
+    assert ("UTMASTG.3D" in opcodes) == variant.tma_store
+    loop = [at for at, one in enumerate(code) if one.base_opcode in ("HGMMA", "QGMMA")]
+    assert not any(one.base_opcode in ("STL", "LDL") for one in code[loop[0] : loop[-1]]), "registers are spilled"
+    assert ("UTMALDG.3D.MULTICAST" in opcodes) == (config.cluster_m * config.cluster_n > 1)
