@@ -7,8 +7,8 @@ from dataclasses import dataclass
 SWIZZLE_BYTES = 128
 MAX_SHARED_BYTES = 227 * 1024
 STORE_BUFFER_BYTES, STORE_BUFFERS = 64 * SWIZZLE_BYTES, 2
-BARRIER_BYTES = 1024
-"""More than the mbarriers of any pipeline."""
+BARRIER_BYTES = 256
+"""At least the mbarriers of a pipeline of 16 stages."""
 WGMMA_N = (8, 16, 32, 64, 96, 128, 160, 192, 256)
 REGISTERS = {1: (0, 0), 2: (24, 240), 3: (32, 160)}
 """Registers per thread of the producer and the consumers, by the number of consumer warpgroups; 0: as launched."""
@@ -29,6 +29,7 @@ class GemmConfig:
         swapped: rows of the product are the contiguous dimension of the output.
         raster_group: rows of tiles in a band of the order of tiles.
         min_blocks: per multiprocessor.
+        ping_pong: each consumer has a tile of its own: one multiplies while the other stores.
     """
 
     block_m: int = 128
@@ -43,6 +44,7 @@ class GemmConfig:
     swapped: bool = False
     raster_group: int = 8
     min_blocks: int = 1
+    ping_pong: bool = False
 
     @property
     def cluster(self) -> int:
@@ -58,11 +60,6 @@ class GemmConfig:
     def stage_bytes(self) -> int:
         """Shared memory of one buffer."""
         return self.terms * (self.block_m + self.block_n) * SWIZZLE_BYTES
-
-    def shared_bytes(self, tma_store: bool) -> int:
-        """Dynamic shared memory of a block."""
-        store = self.num_consumers * STORE_BUFFERS * STORE_BUFFER_BYTES if tma_store else 0
-        return self.num_stages * self.stage_bytes + store + BARRIER_BYTES
 
 
 @dataclass(frozen=True)
@@ -90,6 +87,16 @@ class Variant:
     activation: str = "Identity"
     gated: bool = False
 
+    def shared_bytes(self, config: GemmConfig) -> int:
+        """Dynamic shared memory of a block."""
+        store = STORE_BUFFERS * STORE_BUFFER_BYTES if self.tma_store else 0
+        factors = 4 * self.out_columns(config) * (self.bias + self.scales) if not config.swapped else 0
+        return config.num_stages * config.stage_bytes + config.num_consumers * (store + factors + 8) + BARRIER_BYTES
+
+    def out_columns(self, config: GemmConfig) -> int:
+        """Columns of the output in a tile."""
+        return config.block_n // 2 if self.gated else config.block_n
+
 
 ELEMENT_BYTES = {"bf16": 2, "f16": 2, "tf32": 4, "e4m3": 1, "e5m2": 1}
 
@@ -108,6 +115,7 @@ def make_defines(config: GemmConfig, variant: Variant) -> dict[str, str]:
         "TERMS": config.terms,
         "PROMOTE_TILES": config.promote_tiles,
         "SWAPPED": int(config.swapped),
+        "PING_PONG": int(config.ping_pong),
         "MIN_BLOCKS": config.min_blocks,
         "PRODUCER_REGISTERS": producer,
         "CONSUMER_REGISTERS": consumer,

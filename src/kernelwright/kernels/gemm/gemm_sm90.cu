@@ -28,10 +28,11 @@ constexpr int kTerms = TERMS, kPromoteTiles = PROMOTE_TILES;
 constexpr bool kTransposeA = TRANSPOSE_A, kTransposeB = TRANSPOSE_B;
 constexpr bool kSwapped = SWAPPED;  // rows of this product are the contiguous dimension of the output
 constexpr bool kTmaStore = TMA_STORE, kHasBias = HAS_BIAS, kHasResidual = HAS_RESIDUAL, kHasScales = HAS_SCALES;
+constexpr bool kPingPong = PING_PONG;  // each consumer has its own tile: one multiplies while the other stores
 constexpr bool kGated = GATED;  // B is two matrices, gate above up: silu(A gate) * (A up)
 
 constexpr int kElementBytes = ELEMENT_BYTES, kBlockK = kw::kSwizzleBytes / kElementBytes, kStepsK = 4;
-constexpr int kFragments = kBlockM / (64 * kNumConsumers);
+constexpr int kConsumersPerTile = kPingPong ? 1 : kNumConsumers, kFragments = kBlockM / (64 * kConsumersPerTile);
 constexpr int kBytesA = kBlockM * kw::kSwizzleBytes, kBytesB = kBlockN * kw::kSwizzleBytes;
 constexpr int kStageBytes = kTerms * (kBytesA + kBytesB);
 constexpr int kOutN = kGated ? kBlockN / 2 : kBlockN;
@@ -39,7 +40,7 @@ constexpr int kStoreColumns = kw::kSwizzleBytes / sizeof(Out);  // contiguous el
 constexpr int kStoreBytes = 64 * kw::kSwizzleBytes, kStoreBuffers = kTmaStore ? 2 : 0;
 constexpr int kThreads = 128 * (kNumConsumers + 1);
 constexpr int kReductionPitch = kSwapped ? kBlockM + 4 : kBlockN + 4;
-static_assert(kBlockM % (64 * kNumConsumers) == 0 && (kClusterM == 1 || kClusterN == 1));
+static_assert(kBlockM % (64 * kConsumersPerTile) == 0 && (kClusterM == 1 || kClusterN == 1) && !(kPingPong && kSplitK > 1));
 static_assert(kSplitK == 1 || kReductionPitch * (kSwapped ? kBlockN : kBlockM) * 4 <= kNumStages * kStageBytes);
 
 using MatrixA = kw::SharedMatrix<kElementBytes, kTransposeA>;
@@ -67,8 +68,15 @@ struct GemmParams {
     Fp32Operand fp32_a, fp32_b;  // only with two terms
 };
 
+// Bias and scales of the columns of a consumer's tile.
+struct ColumnFactors {
+    static constexpr bool kIsUsed = !kSwapped && (kHasBias || kHasScales);
+    float bias[!kSwapped && kHasBias ? kOutN : 1], scale[!kSwapped && kHasScales ? kOutN : 1];
+};
+
 struct SharedStorage {
     kw::PipelineBarriers<kNumStages> barriers;
+    ColumnFactors factors[ColumnFactors::kIsUsed ? kNumConsumers : 1];
 };
 
 struct Block {
@@ -163,7 +171,7 @@ __device__ __forceinline__ void release(const Block& block, int stage) {
 __device__ __forceinline__ void multiply(const Block& block, int stage, int consumer, int term_a, int term_b, bool accumulate,
                                          Accumulator& acc) {
     const unsigned long long a = MatrixA::descriptor(block.a(stage, term_a) +
-                                                     MatrixA::row_offset(consumer * kFragments * 64));
+                                                     MatrixA::row_offset((kPingPong ? 0 : consumer) * kFragments * 64));
     const unsigned long long b = MatrixB::descriptor(block.b(stage, term_b));
 #pragma unroll
     for (int step = 0; step < kStepsK; ++step)
@@ -237,20 +245,47 @@ __device__ __forceinline__ void promoted_main_loop(const Block& block, int consu
     }
 }
 
-// Factor of a row or a column of a batch; 0 outside.
+// Factor of a row or a column of a batch; anything outside.
 __device__ __forceinline__ float scale_at(const float* scales, int index, int size, int batch) {
     return kHasScales && index < size ? __ldg(scales + index + static_cast<long long>(batch) * size) : 1.0f;
 }
 
-// The output's value for a scaled sum; rows and columns outside of the output read nothing.
+__device__ __forceinline__ float bias_at(const GemmParams& p, int index, int size) {
+    return kHasBias && index < size ? kw::to_float(p.bias[index]) : 0.0f;
+}
+
+// The output's value for a scaled sum plus bias; rows and columns outside of the output read nothing.
 __device__ __forceinline__ float finish(const GemmParams& p, float value, int row, int column, int batch) {
-    const bool inside = row < p.M && column < p.N;
-    if (kHasBias && inside) value += kw::to_float(p.bias[kSwapped ? row : column]);
-    if (kHasResidual && inside)
+    if (kHasResidual && row < p.M && column < p.N)
         value += p.beta * kw::to_float(p.residual[row * p.residual_strides[0] + column * p.residual_strides[1] +
                                                   batch * p.residual_strides[2]]);
     return Activation::apply(value);
 }
+
+// The factors of a tile's columns, on their way from global to shared memory: loaded before the main loop, stored after.
+struct ColumnLoader {
+    static constexpr int kPerThread = (kOutN + 127) / 128;
+    float bias[kPerThread], scale[kPerThread];
+
+    __device__ __forceinline__ void load(const GemmParams& p, int column, int batch) {
+#pragma unroll
+        for (int i = 0; i < kPerThread; ++i) {
+            const int at = column + i * 128 + threadIdx.x % 128;
+            bias[i] = bias_at(p, at, p.N);
+            scale[i] = scale_at(p.column_scale, at, p.N, batch);
+        }
+    }
+    __device__ __forceinline__ void store(ColumnFactors& to, int consumer) const {
+        kw::bar_sync(1 + consumer, 128);
+#pragma unroll
+        for (int i = 0; i < kPerThread; ++i) {
+            const int at = i * 128 + threadIdx.x % 128;
+            if (kHasBias && at < kOutN) to.bias[at] = bias[i];
+            if (kHasScales && at < kOutN) to.scale[at] = scale[i];
+        }
+        kw::bar_sync(1 + consumer, 128);
+    }
+};
 
 __device__ __forceinline__ void store(const GemmParams& p, float value, int row, int column, int batch) {
     if (row < p.M && column < p.N)
@@ -258,19 +293,26 @@ __device__ __forceinline__ void store(const GemmParams& p, float value, int row,
 }
 
 // Replaces the sums of a fragment, whose first row and column are given, by values of the output.
-__device__ __forceinline__ void finish_fragment(const GemmParams& p, float (&d)[kBlockN / 2], int row, int column, int batch) {
+__device__ __forceinline__ void finish_fragment(const GemmParams& p, const ColumnFactors& factors, float (&d)[kBlockN / 2],
+                                                int row, int column, int batch) {
     const int lane = threadIdx.x % 32, thread_row = row + threadIdx.x % 128 / 32 * 16 + lane / 4;
-    const float row_scales[2] = {p.alpha * scale_at(p.row_scale, thread_row, p.M, batch),
-                                 p.alpha * scale_at(p.row_scale, thread_row + 8, p.M, batch)};
+    float row_scales[2], row_bias[2] = {};
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+        row_scales[half] = p.alpha * scale_at(p.row_scale, thread_row + 8 * half, p.M, batch);
+        if (kSwapped) row_bias[half] = bias_at(p, thread_row + 8 * half, p.M);
+    }
 #pragma unroll
     for (int i = 0; i < kOutN / 2; ++i) {
-        const int half = i % 4 / 2, at = column + i / 4 * 8 + lane % 4 * 2 + i % 2;
+        const int half = i % 4 / 2, at = i / 4 * 8 + lane % 4 * 2 + i % 2;
         if constexpr (kGated) {
             const float gate = row_scales[half] * d[i], up = row_scales[half] * d[i + kBlockN / 4];
             d[i] = kw::Silu::apply(gate) * up;
         } else {
-            const float scale = row_scales[half] * scale_at(p.column_scale, at, p.N, batch);
-            d[i] = finish(p, scale * d[i], thread_row + 8 * half, at, batch);
+            float scale = row_scales[half], bias = row_bias[half];
+            if constexpr (kHasScales) scale *= kSwapped ? scale_at(p.column_scale, column + at, p.N, batch) : factors.scale[at];
+            if constexpr (kHasBias && !kSwapped) bias = factors.bias[at];
+            d[i] = finish(p, fmaf(scale, d[i], bias), thread_row + 8 * half, column + at, batch);
         }
     }
 }
@@ -367,32 +409,40 @@ __device__ __forceinline__ void reduce_and_store(const Block& block, const Accum
             sum += kw::ld_shared_cluster(remote[part] + 4 * (outer * kReductionPitch + inner));
         sum *= block.p.alpha * scale_at(block.p.row_scale, row, block.p.M, at.batch) *
                scale_at(block.p.column_scale, column, block.p.N, at.batch);
+        sum += kSwapped ? bias_at(block.p, row, block.p.M) : bias_at(block.p, column, block.p.N);
         store(block.p, finish(block.p, sum, row, column, at.batch), row, column, at.batch);
     }
     kw::barrier_cluster_arrive();
     kw::barrier_cluster_wait();
 }
 
-__device__ __forceinline__ void consume(const Block& block, unsigned char* store_buffers) {
+__device__ __forceinline__ void consume(const Block& block, unsigned char* store_buffers, ColumnFactors* all_factors) {
     const int consumer = threadIdx.x / 128 - 1;
     unsigned char* const buffers = store_buffers + consumer * kStoreBuffers * kStoreBytes;
+    ColumnFactors& factors = all_factors[ColumnFactors::kIsUsed ? consumer : 0];
     kw::PipelineState<kNumStages> state;
     int buffer = 0;
-    for (int tile = block.first_tile(); tile < block.num_tiles(); tile += block.tile_step()) {
+    if (kPingPong && consumer > 0) state.skip(consumer * block.k_tiles());
+    for (int tile = block.first_tile() + (kPingPong ? consumer : 0) * block.tile_step(); tile < block.num_tiles();
+         tile += (kPingPong ? kNumConsumers : 1) * block.tile_step()) {
         const kw::TileIndex at = block.position(tile);
+        ColumnLoader columns;
+        if constexpr (ColumnFactors::kIsUsed && kSplitK == 1) columns.load(block.p, at.n, at.batch);
         Accumulator acc;
         if constexpr (kPromoteTiles > 0) {
             promoted_main_loop(block, consumer, state, acc);
         } else {
             main_loop(block, consumer, state, acc);
         }
+        if constexpr (kPingPong) state.skip((kNumConsumers - 1) * block.k_tiles());
         if constexpr (kSplitK > 1) {
             reduce_and_store(block, acc, consumer, at);
         } else {
+            if constexpr (ColumnFactors::kIsUsed) columns.store(factors, consumer);
 #pragma unroll
             for (int f = 0; f < kFragments; ++f) {
-                const int row = at.m + (consumer * kFragments + f) * 64;
-                finish_fragment(block.p, acc[f], row, at.n, at.batch);
+                const int row = at.m + ((kPingPong ? 0 : consumer) * kFragments + f) * 64;
+                finish_fragment(block.p, factors, acc[f], row, at.n, at.batch);
                 if constexpr (kTmaStore) {
                     tma_store_fragment(block.p, acc[f], buffers, row, at.n, at.batch, consumer, buffer);
                 } else {
@@ -412,7 +462,7 @@ gemm_sm90(const __grid_constant__ GemmParams p) {
     SharedStorage& storage = *reinterpret_cast<SharedStorage*>(store_buffers + kNumConsumers * kStoreBuffers * kStoreBytes);
     const Block block = {p, stages, storage.barriers, kClusterSize > 1 ? static_cast<int>(kw::cluster_ctarank()) : 0};
     if (threadIdx.x == 0) {
-        storage.barriers.init(kNumConsumers * kClusterM * kClusterN);
+        storage.barriers.init(kConsumersPerTile * kClusterM * kClusterN);
         kw::fence_mbarrier_init();
         for (int term = 0; term < kTerms; ++term) {
             kw::prefetch_tensormap(&p.a[term]);
@@ -438,7 +488,7 @@ gemm_sm90(const __grid_constant__ GemmParams p) {
         }
     } else {
         if constexpr (CONSUMER_REGISTERS > 0) kw::setmaxnreg_inc<CONSUMER_REGISTERS>();
-        consume(block, store_buffers);
+        consume(block, store_buffers, storage.factors);
     }
 }
 
@@ -492,7 +542,7 @@ recompute_lost(const __grid_constant__ GemmParams p) {
             for (int j = 0; j < 4; ++j) {
                 const int m = row + thread_row + i, n = column + thread_column + j;
                 if (is_lost(p.row_scale, m, p.M, batch) || is_lost(p.column_scale, n, p.N, batch))
-                    store(p, finish(p, p.alpha * acc[i][j], m, n, batch), m, n, batch);
+                    store(p, finish(p, fmaf(p.alpha, acc[i][j], bias_at(p, n, p.N)), m, n, batch), m, n, batch);
             }
     }
 }

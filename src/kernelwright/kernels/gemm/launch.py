@@ -31,6 +31,7 @@ MAP_TYPES = {
 }
 _FIELDS, _FP32_OPERANDS = struct.Struct("<5q6q5i2f4x"), struct.Struct("<8q")
 LOST_THREADS = 256
+PRODUCT, RECOMPUTE = "gemm_sm90", "recompute_lost"
 
 
 @functools.cache
@@ -41,10 +42,11 @@ def compile_product(config: GemmConfig, variant: Variant, arch: str) -> Cubin:
 
 
 @functools.cache
-def load_kernel(config: GemmConfig, variant: Variant, device: int, name: str = "gemm_sm90") -> CudaKernel:
+def load_kernel(config: GemmConfig, variant: Variant, device: int, name: str = PRODUCT) -> CudaKernel:
     """A kernel of a configuration on a device."""
     kernel = CudaKernel(compile_product(config, variant, current_arch()), name)
-    kernel.allow_shared_memory(config.shared_bytes(variant.tma_store))
+    if name == PRODUCT:
+        kernel.allow_shared_memory(variant.shared_bytes(config))
     return kernel
 
 
@@ -70,7 +72,7 @@ class GemmLaunch:
         self.config, self.variant = config, variant
         kernel = load_kernel(config, variant, device)
         sms = torch.cuda.get_device_properties(device).multi_processor_count
-        out_n = config.block_n // 2 if variant.gated else config.block_n
+        out_n = variant.out_columns(config)
         tiles = -(-m // (config.block_m * config.cluster_m)) * -(-n // (out_n * config.cluster_n)) * batch
         clusters = tiles if config.split_k > 1 else min(tiles, sms * config.min_blocks // config.cluster)
         self._maps = len(a) + len(b)
@@ -82,13 +84,13 @@ class GemmLaunch:
             self._parameter,
             grid=clusters * config.cluster,
             threads=config.threads,
-            shared_bytes=config.shared_bytes(variant.tma_store),
+            shared_bytes=variant.shared_bytes(config),
             cluster=config.cluster,
             use_pdl=True,
         )
         self._recompute = None
         if config.terms == 2:
-            recompute = load_kernel(config, variant, device, "recompute_lost")
+            recompute = load_kernel(config, variant, device, RECOMPUTE)
             self._recompute = StructLaunch(
                 recompute.handle, self._parameter, grid=sms, threads=LOST_THREADS, use_pdl=True
             )

@@ -16,7 +16,7 @@ from torch.nn import functional as F
 from kernelwright.core.errors import DeviceError
 from kernelwright.kernels.gemm.configs import GemmConfig, Variant
 from kernelwright.kernels.gemm.launch import GemmLaunch
-from kernelwright.kernels.gemm.operands import ELEMENT_TYPES, is_readable, prepare_operand
+from kernelwright.kernels.gemm.operands import ELEMENT_TYPES, TMA_ALIGNMENT, is_readable, prepare_operand
 from kernelwright.kernels.gemm.selection import choose_config
 from kernelwright.kernels.gemm.split_operands import split_operand
 
@@ -84,6 +84,10 @@ def multiply(a: Tensor, b: Tensor, epilogue: Epilogue, out: Tensor, precision: s
     Raises:
         DeviceError: not on a CUDA device.
     """
+    key = _repeat_key(a, b, epilogue, out, precision)
+    if (repeat := _THREAD.repeats.get(key)) is not None:
+        repeat(a, b, epilogue, out)
+        return out
     if not a.is_cuda:
         raise DeviceError(f"a is on {a.device}; the product needs a CUDA device", next="move it to cuda")
     k, n = b.shape[-2:]
@@ -93,16 +97,57 @@ def multiply(a: Tensor, b: Tensor, epilogue: Epilogue, out: Tensor, precision: s
     is_small_fp32 = a.dtype == torch.float32 and precision != "tf32" and is_small
     if k == 0 or is_small_fp32 or torch.cuda.get_device_capability(a.device) != CAPABILITY:
         return out.copy_(_multiply_with_torch(a, b, epilogue, precision))
-    a, b = (
-        (a.reshape(1, -1, k), b.unsqueeze(0)) if b.dim() == 2 else (a.reshape(-1, *a.shape[-2:]), b.reshape(-1, k, n))
-    )
-    shape = (*a.shape[:2], out.shape[-1])
+    left, right = (a.reshape(1, -1, k), b.unsqueeze(0)) if b.dim() == 2 else (_as_batch(a), _as_batch(b))
+    shape = (*left.shape[:2], out.shape[-1])
     target = _view(out, shape)
-    if target is None:
-        target = out.new_empty(shape)
+    target = out.new_empty(shape) if target is None else target
     residual = None if epilogue.residual is None else epilogue.residual.reshape(shape)
-    _launch(a, b.mT, target, replace(epilogue, residual=residual), precision)
+    is_repeatable = all(
+        one is None or one.data_ptr() == of.data_ptr()
+        for one, of in ((a, left), (b, right), (out, target), (epilogue.residual, residual))
+        if of is not None
+    )
+    repeat = _launch(left, right.mT, target, replace(epilogue, residual=residual), precision)
+    if repeat is not None and is_repeatable:
+        _THREAD.remember(_THREAD.repeats, key, repeat)
     return out if target.data_ptr() == out.data_ptr() else out.copy_(target.reshape(out.shape))
+
+
+def _repeat_key(a: Tensor, b: Tensor, epilogue: Epilogue, out: Tensor, precision: str) -> tuple[Any, ...]:
+    """All that a launch depends on besides addresses and factors."""
+    bias, residual = epilogue.bias, epilogue.residual
+    return (
+        a.shape, a.stride(), b.stride(), out.shape, out.stride(), a.dtype, b.dtype, out.dtype, a.device.index,
+        (a.data_ptr() | b.data_ptr() | out.data_ptr()) & TMA_ALIGNMENT - 1, epilogue.activation, precision,
+        epilogue.scale_a is None and epilogue.scale_b is None,
+        None if bias is None else (bias.dtype, bias.stride()),
+        None if residual is None else (residual.dtype, residual.stride()),
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Repeat:
+    """A launch whose operands are read where they are: no copies, no terms, no scales."""
+
+    launch: GemmLaunch
+    device: int
+    swapped: bool
+
+    def __call__(self, a: Tensor, b: Tensor, epilogue: Epilogue, out: Tensor) -> None:
+        first, second = (b, a) if self.swapped else (a, b)
+        bias, residual = epilogue.bias, epilogue.residual
+        self.launch(
+            torch._C._cuda_getCurrentRawStream(self.device),
+            (first.data_ptr(), second.data_ptr()),
+            out.data_ptr(),
+            (0 if bias is None else bias.data_ptr(), 0 if residual is None else residual.data_ptr(), 0, 0),
+            epilogue.alpha,
+            epilogue.beta,
+        )
+
+
+def _as_batch(one: Tensor) -> Tensor:
+    return one.reshape(-1, *one.shape[-2:])
 
 
 def _view(out: Tensor, shape: tuple[int, ...]) -> Tensor | None:
@@ -112,8 +157,8 @@ def _view(out: Tensor, shape: tuple[int, ...]) -> Tensor | None:
         return None
 
 
-def _launch(a: Tensor, b_rows: Tensor, out: Tensor, epilogue: Epilogue, precision: str) -> None:
-    """Launch for (batch, M, K), (batch, N, K) and (batch, M, N)."""
+def _launch(a: Tensor, b_rows: Tensor, out: Tensor, epilogue: Epilogue, precision: str) -> Repeat | None:
+    """Launch for (batch, M, K), (batch, N, K) and (batch, M, N); how to repeat it, where that is possible."""
     batch, m, n = out.shape
     emulated = a.dtype == torch.float32 and precision != "tf32"
     sides = [_prepare(a, epilogue.scale_a, emulated), _prepare(b_rows, epilogue.scale_b, emulated)]
@@ -142,6 +187,10 @@ def _launch(a: Tensor, b_rows: Tensor, out: Tensor, epilogue: Epilogue, precisio
         epilogue.beta,
         (*sides[0].fp32_operand, *sides[1].fp32_operand) if emulated else (),
     )
+    reads_in_place = all(one.terms[0].data_ptr() == one.source.data_ptr() and one.scale is None for one in sides)
+    given = epilogue.bias
+    reads_in_place &= bias is None or given is not None and bias.data_ptr() == given.data_ptr()
+    return Repeat(launch, a.device.index, config.swapped) if reads_in_place else None
 
 
 def _prepare(rows: Tensor, scale: Tensor | None, emulated: bool) -> Side:
@@ -159,14 +208,20 @@ def _ones(side: Side) -> Tensor:
     return torch.ones(side.source.shape[:2], device=side.source.device)
 
 
-class _Launches(threading.local):
-    """Launches of a thread by all that they depend on besides addresses and factors."""
+class _Thread(threading.local):
+    """What a thread keeps: launches by their configuration and strides, and calls that can be repeated."""
 
     def __init__(self) -> None:
-        self.by_key: dict[Any, GemmLaunch] = {}
+        self.launches: dict[Any, GemmLaunch] = {}
+        self.repeats: dict[Any, Repeat] = {}
+
+    def remember(self, memory: dict[Any, Any], key: Any, value: Any) -> None:
+        if len(memory) >= MAX_LAUNCHES:
+            memory.clear()
+        memory[key] = value
 
 
-_LAUNCHES = _Launches()
+_THREAD = _Thread()
 
 
 def _find_launch(
@@ -179,11 +234,10 @@ def _find_launch(
     )
     tensors = [a.terms[0], b.terms[0], out, *([] if residual is None else [residual])]
     key = (config, variant, out.device.index, *((one.shape, one.stride()) for one in tensors))
-    launch = _LAUNCHES.by_key.get(key)
+    launch = _THREAD.launches.get(key)
     if launch is None:
-        if len(_LAUNCHES.by_key) >= MAX_LAUNCHES:
-            _LAUNCHES.by_key.clear()
-        launch = _LAUNCHES.by_key[key] = GemmLaunch(config, variant, a.terms, b.terms, out, residual)
+        launch = GemmLaunch(config, variant, a.terms, b.terms, out, residual)
+        _THREAD.remember(_THREAD.launches, key, launch)
     return launch
 
 

@@ -28,8 +28,8 @@ TILES: tuple[tuple[GemmConfig, float, float], ...] = (
 """Tiles with their fixed time and the time of a step of 128 bytes along K, in us."""
 MIN_FIXED_US, MIN_STEP_SHARE = 1.0, 0.75
 """A product that is too short to be limited by power: its fixed time, and its share of a step's time."""
-MAX_SKINNY_ROWS, MAX_VECTOR_ROWS = 64, 16
-LONG_K_TILES = 128
+MAX_VECTOR_ROWS, MAX_SKINNY_ROWS, MAX_FEW_ROWS, FEW_ROWS_MAX_COLUMNS = 16, 64, 128, 8448
+SPLITS, MIN_SPLIT_K_TILES = (2, 4, 8), 8
 SPLIT_TILE = GemmConfig(128, 128, 3, 2, terms=2, promote_tiles=1)
 """FP32 as two FP16 terms. Sums are promoted after every 64 of K: no slower than after 128, and the error on positive
 data is 2.1e-7 in place of 4.7e-7 at K = 4096."""
@@ -43,7 +43,7 @@ def choose_config(m: int, n: int, k: int, batch: int, variant: Variant, num_sms:
     if variant.a in ("e4m3", "e5m2"):
         return FP8_TILE
     k_tiles = -(-k * ELEMENT_BYTES[variant.a] // SWIZZLE_BYTES)
-    if m <= MAX_SKINNY_ROWS and batch == 1 and not variant.gated:
+    if batch == 1 and not variant.gated and (m <= MAX_SKINNY_ROWS or (m <= MAX_FEW_ROWS and n <= FEW_ROWS_MAX_COLUMNS)):
         return _choose_skinny(m, n, k_tiles, num_sms)
     permitted = [tile for tile in TILES if _permits(tile[0], variant)]
     return min(permitted, key=lambda tile: predict_us(*tile, m, n, k_tiles, batch, num_sms, gated=variant.gated))[0]
@@ -71,7 +71,7 @@ def predict_us(
 def _permits(config: GemmConfig, variant: Variant) -> bool:
     """Whether the kernel has this tile for a variant."""
     columns = 64 if variant.out != "f32" else 32
-    out_n = config.block_n // 2 if variant.gated else config.block_n
+    out_n = variant.out_columns(config)
     if variant.tma_store and out_n < columns:
         return False  # a stored tile is 128 bytes wide
     if variant.gated and out_n % 8:
@@ -80,13 +80,14 @@ def _permits(config: GemmConfig, variant: Variant) -> bool:
 
 
 def _choose_skinny(m: int, n: int, k_tiles: int, num_sms: int) -> GemmConfig:
-    """Rows of the weights are rows of the product, and the few rows of activations its columns. Measured best of 28 on
-    weights of 50 to 940 MB, H200."""
+    """Rows of the weights are rows of the product, and the few rows of activations its columns. Best of 28 on weights
+    of 50 to 940 MB, H200; where tiles fill half of the chip at most, blocks share the steps of K."""
+    if m <= MAX_VECTOR_ROWS and n >= 128 * num_sms:
+        return GemmConfig(128, 8 if m <= 8 else 16, 8, 2, swapped=True)
+    splits = [split for split in SPLITS if split * -(-n // 64) <= num_sms and k_tiles >= split * MIN_SPLIT_K_TILES]
+    split = max(splits, default=1)
+    if m > MAX_SKINNY_ROWS:
+        return GemmConfig(64, 128, 8, 1, split_k=split, swapped=True)
     if m > MAX_VECTOR_ROWS:
-        split = 2 if k_tiles >= LONG_K_TILES and n <= 64 * num_sms else 1
         return GemmConfig(64, 64, 6, 1, split_k=split, swapped=True, min_blocks=2)
-    block_n = 8 if m <= 8 else 16
-    if n >= 128 * num_sms:
-        return GemmConfig(128, block_n, 8, 2, swapped=True)
-    split = 2 if k_tiles >= LONG_K_TILES and n <= 64 * num_sms else 1
-    return GemmConfig(64, block_n, 8, 1, split_k=split, swapped=True, min_blocks=2)
+    return GemmConfig(64, 8 if m <= 8 else 16, 8, 1, split_k=split, swapped=True, min_blocks=2)

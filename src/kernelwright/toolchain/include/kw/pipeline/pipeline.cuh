@@ -31,6 +31,13 @@ struct PipelineState {
             parity ^= 1;
         }
     }
+
+    // Advances over buffers of others.
+    __device__ __forceinline__ void skip(int count) {
+        stage += count;
+        parity ^= stage / kNumStages & 1;
+        stage %= kNumStages;
+    }
 };
 
 }  // namespace kw
