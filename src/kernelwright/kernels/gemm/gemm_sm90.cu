@@ -40,7 +40,7 @@ constexpr int kStoreColumns = kw::kSwizzleBytes / sizeof(Out);  // contiguous el
 constexpr int kStoreBytes = 64 * kw::kSwizzleBytes, kStoreBuffers = kTmaStore ? 2 : 0;
 constexpr int kThreads = 128 * (kNumConsumers + 1);
 constexpr int kReductionPitch = kSwapped ? kBlockM + 4 : kBlockN + 4;
-static_assert(kBlockM % (64 * kConsumersPerTile) == 0 && (kClusterM == 1 || kClusterN == 1) && !(kPingPong && kSplitK > 1));
+static_assert(kBlockM % (64 * kConsumersPerTile) == 0 && (kClusterM == 1 || kClusterN == 1) && !(kPingPong && (kSplitK > 1 || kNumConsumers != 2)));
 static_assert(kSplitK == 1 || kReductionPitch * (kSwapped ? kBlockN : kBlockM) * 4 <= kNumStages * kStageBytes);
 
 using MatrixA = kw::SharedMatrix<kElementBytes, kTransposeA>;
@@ -181,9 +181,14 @@ __device__ __forceinline__ void multiply(const Block& block, int stage, int cons
                          kw::advance(b, MatrixB::k_offset(step)), accumulate || step > 0);
 }
 
+// With ping-pong, consumers multiply in turns. A consumer may only wait for a buffer after its previous use was full, since
+// the barrier tells one phase from the next alone: the turn passes when the last buffer of a tile is full.
+constexpr int kTurnBarrier = 8;
+__device__ __forceinline__ void pass_turn(int consumer) { kw::bar_arrive(kTurnBarrier + 1 - consumer, 256); }
+
 // Sums of a tile's products.
-__device__ __forceinline__ void main_loop(const Block& block, int consumer, kw::PipelineState<kNumStages>& state,
-                                          Accumulator& acc) {
+__device__ __forceinline__ void main_loop(const Block& block, int consumer, bool is_last,
+                                          kw::PipelineState<kNumStages>& state, Accumulator& acc) {
     int previous = -1;
     const int begin = block.first_k_tile(), end = block.end_k_tile();
     if (begin >= end) {
@@ -194,6 +199,7 @@ __device__ __forceinline__ void main_loop(const Block& block, int consumer, kw::
     }
     for (int k_tile = begin; k_tile < end; ++k_tile, state.advance()) {
         kw::mbarrier_wait_parity(&block.barriers.full[state.stage], state.parity);
+        if (kPingPong && k_tile == end - 1 && !is_last) pass_turn(consumer);
         kw::wgmma_fence();
         multiply(block, state.stage, consumer, 0, 0, k_tile > begin, acc);
         kw::wgmma_commit_group();
@@ -207,7 +213,7 @@ __device__ __forceinline__ void main_loop(const Block& block, int consumer, kw::
 
 // The same, with partial sums added in FP32 registers every kPromoteTiles steps, since tensor cores round sums towards
 // zero; with two terms, plus 2^-11 times the sums of the products of high and low terms.
-__device__ __forceinline__ void promoted_main_loop(const Block& block, int consumer,
+__device__ __forceinline__ void promoted_main_loop(const Block& block, int consumer, bool is_last,
                                                    kw::PipelineState<kNumStages>& state, Accumulator& total) {
     Accumulator partial, small;
 #pragma unroll
@@ -219,6 +225,7 @@ __device__ __forceinline__ void promoted_main_loop(const Block& block, int consu
         bool is_first = true;
         for (int i = 0; i < kPromoteTiles && k_tile < end; ++i, ++k_tile, state.advance()) {
             kw::mbarrier_wait_parity(&block.barriers.full[state.stage], state.parity);
+            if (kPingPong && k_tile == end - 1 && !is_last) pass_turn(consumer);
             kw::wgmma_fence();
             multiply(block, state.stage, consumer, 0, 0, !is_first, partial);
             if constexpr (kTerms == 2) {
@@ -428,11 +435,13 @@ __device__ __forceinline__ void consume(const Block& block, unsigned char* store
         const kw::TileIndex at = block.position(tile);
         ColumnLoader columns;
         if constexpr (ColumnFactors::kIsUsed && kSplitK == 1) columns.load(block.p, at.n, at.batch);
+        const bool is_last = tile + block.tile_step() >= block.num_tiles();  // of the block
+        if (kPingPong && tile != block.first_tile()) kw::bar_sync(kTurnBarrier + consumer, 256);
         Accumulator acc;
         if constexpr (kPromoteTiles > 0) {
-            promoted_main_loop(block, consumer, state, acc);
+            promoted_main_loop(block, consumer, is_last, state, acc);
         } else {
-            main_loop(block, consumer, state, acc);
+            main_loop(block, consumer, is_last, state, acc);
         }
         if constexpr (kPingPong) state.skip((kNumConsumers - 1) * block.k_tiles());
         if constexpr (kSplitK > 1) {
