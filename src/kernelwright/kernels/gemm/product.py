@@ -189,7 +189,7 @@ def _launch(a: Tensor, b_rows: Tensor, out: Tensor, epilogue: Epilogue, precisio
     )
     reads_in_place = all(one.terms[0].data_ptr() == one.source.data_ptr() and one.scale is None for one in sides)
     given = epilogue.bias
-    reads_in_place &= bias is None or given is not None and bias.data_ptr() == given.data_ptr()
+    reads_in_place &= bias is None or (given is not None and bias.data_ptr() == given.data_ptr())
     return Repeat(launch, a.device.index, config.swapped) if reads_in_place else None
 
 

@@ -1,6 +1,6 @@
 """Chooses the configuration of a product from its shape: a model of tiles and waves, fitted to measurements.
 
-The model is for ranking. A wave of tiles takes `fixed + k_tiles * step`; both were fitted by least squares to 27
+The model is for ranking. A wave of tiles takes `fixed + k_tiles * step`; both were fitted by least squares to 18
 products of 16-bit operands for each tile (1024 to 16384, K from 1024 to 16384) on an H200 at its power limit, to within
 8 %, with errors that are alike for all tiles of one product. Products of at most 64 rows are read at the speed of
 memory: there the tile is chosen that keeps enough loads in flight.
@@ -11,17 +11,17 @@ from __future__ import annotations
 from kernelwright.kernels.gemm.configs import ELEMENT_BYTES, SWIZZLE_BYTES, GemmConfig, Variant
 
 TILES: tuple[tuple[GemmConfig, float, float], ...] = (
-    (GemmConfig(128, 256, 4, 2), -2.9, 0.832),
-    (GemmConfig(128, 256, 4, 2, cluster_m=2), -2.5, 0.828),
-    (GemmConfig(256, 128, 4, 2, cluster_n=2), -3.2, 0.833),
-    (GemmConfig(128, 224, 4, 2, cluster_m=2), -2.2, 0.729),
-    (GemmConfig(128, 192, 4, 2), -2.2, 0.634),
-    (GemmConfig(128, 176, 5, 2), -1.9, 0.577),
-    (GemmConfig(128, 128, 6, 2), -1.4, 0.420),
-    (GemmConfig(128, 96, 6, 2), -1.0, 0.346),
-    (GemmConfig(256, 192, 3, 2, cluster_m=2), -4.4, 1.243),
-    (GemmConfig(64, 256, 4, 1), -1.6, 0.436),
-    (GemmConfig(64, 128, 8, 1), -0.9, 0.250),
+    (GemmConfig(128, 128, 6, 2, ping_pong=True), -1.2, 0.407),
+    (GemmConfig(128, 128, 6, 2, cluster_m=2, ping_pong=True), -0.7, 0.402),
+    (GemmConfig(128, 256, 4, 2), -3.0, 0.844),
+    (GemmConfig(256, 128, 4, 2, cluster_m=2), -2.6, 0.838),
+    (GemmConfig(128, 224, 4, 2, cluster_m=2), -2.2, 0.736),
+    (GemmConfig(128, 192, 4, 2), -2.2, 0.637),
+    (GemmConfig(128, 112, 6, 2, ping_pong=True), -0.9, 0.364),
+    (GemmConfig(128, 96, 6, 2, ping_pong=True), -1.2, 0.344),
+    (GemmConfig(64, 256, 4, 2, ping_pong=True), -1.4, 0.427),
+    (GemmConfig(64, 192, 5, 2, ping_pong=True), -0.6, 0.322),
+    (GemmConfig(64, 128, 8, 2, ping_pong=True), -1.1, 0.262),
     (GemmConfig(128, 64, 8, 2), -1.2, 0.275),
     (GemmConfig(64, 64, 8, 1), -0.7, 0.211),
 )
