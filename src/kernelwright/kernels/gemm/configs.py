@@ -64,7 +64,7 @@ class GemmConfig:
 
 @dataclass(frozen=True)
 class Variant:
-    """What is compiled besides the configuration: types, layouts and the epilogue.
+    """What is compiled in addition to the configuration: types, layouts and the epilogue.
 
     Attributes:
         a, b, out, extra: element types of the operands, the output, and of bias and residual.

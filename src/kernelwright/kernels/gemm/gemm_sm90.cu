@@ -182,7 +182,7 @@ __device__ __forceinline__ void multiply(const Block& block, int stage, int cons
 }
 
 // With ping-pong, consumers multiply in turns. A consumer may only wait for a buffer after its previous use was full, since
-// the barrier tells one phase from the next alone: the turn passes when the last buffer of a tile is full.
+// a barrier distinguishes consecutive phases only: the turn passes when the last buffer of a tile is full.
 constexpr int kTurnBarrier = 8;
 __device__ __forceinline__ void pass_turn(int consumer) { kw::bar_arrive(kTurnBarrier + 1 - consumer, 256); }
 

@@ -114,7 +114,7 @@ def multiply(a: Tensor, b: Tensor, epilogue: Epilogue, out: Tensor, precision: s
 
 
 def _repeat_key(a: Tensor, b: Tensor, epilogue: Epilogue, out: Tensor, precision: str) -> tuple[Any, ...]:
-    """All that a launch depends on besides addresses and factors."""
+    """All that a launch depends on other than addresses and factors."""
     bias, residual = epilogue.bias, epilogue.residual
     return (
         a.shape, a.stride(), b.stride(), out.shape, out.stride(), a.dtype, b.dtype, out.dtype, a.device.index,
