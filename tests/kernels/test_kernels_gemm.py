@@ -9,6 +9,7 @@ import torch
 from torch.nn import functional as F
 
 from kernelwright.core.errors import DeviceError, UsageError
+from kernelwright.kernels.gemm import product
 from kernelwright.kernels.gemm.configs import MAX_SHARED_BYTES, Variant
 from kernelwright.kernels.gemm.launch import compile_product
 from kernelwright.kernels.gemm.op import gemm, linear
@@ -223,6 +224,12 @@ def test_an_operand_that_tma_reads_is_not_copied():
     assert not is_readable(odd)
     rows = prepare_operand(odd, k_major_only=False).rows
     assert rows.shape == odd.shape and rows.stride(1) == padded_pitch(45, 2) == 48 and torch.equal(rows, odd)
+
+
+def test_few_transposed_rows_are_copied_since_their_tile_is_narrow():
+    few = torch.ones(1, 48, 8, dtype=torch.bfloat16).mT
+    assert not product._prepare(few, None, False, is_few=True).transposed
+    assert product._prepare(few, None, False).transposed
 
 
 @pytest.mark.parametrize("m", [1, 8, 16, 17, 64, 65, 128, 1000, 8192])

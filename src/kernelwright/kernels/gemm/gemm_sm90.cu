@@ -112,7 +112,7 @@ __device__ __forceinline__ void load_tile(unsigned char* smem, const kw::TensorM
                                           int k, int batch, int rank) {
     constexpr int kPart = (kTransposed ? kBlockK : kRows) / kShared;  // lines of 128 bytes
     constexpr int kPanels = kTransposed ? kRows * kElementBytes / kw::kSwizzleBytes : 1;
-    static_assert(kPart % 8 == 0 && kPart <= 256);
+    static_assert(kPart % 8 == 0 && kPart <= 256 && kPanels > 0 && (!kTransposed || kRows % kBlockK == 0));
     const int part = kShared > 1 ? rank * kPart : 0;
 #pragma unroll
     for (int panel = 0; panel < kPanels; ++panel) {

@@ -17,7 +17,7 @@ from kernelwright.core.errors import DeviceError
 from kernelwright.kernels.gemm.configs import GemmConfig, Variant
 from kernelwright.kernels.gemm.launch import GemmLaunch
 from kernelwright.kernels.gemm.operands import ELEMENT_TYPES, TMA_ALIGNMENT, is_readable, prepare_operand
-from kernelwright.kernels.gemm.selection import choose_config
+from kernelwright.kernels.gemm.selection import MAX_FEW_ROWS, choose_config
 from kernelwright.kernels.gemm.split_operands import split_operand
 
 ACTIVATIONS = {
@@ -161,7 +161,8 @@ def _launch(a: Tensor, b_rows: Tensor, out: Tensor, epilogue: Epilogue, precisio
     """Launch for (batch, M, K), (batch, N, K) and (batch, M, N); how to repeat it, where that is possible."""
     batch, m, n = out.shape
     emulated = a.dtype == torch.float32 and precision != "tf32"
-    sides = [_prepare(a, epilogue.scale_a, emulated), _prepare(b_rows, epilogue.scale_b, emulated)]
+    is_few = m <= MAX_FEW_ROWS
+    sides = [_prepare(a, epilogue.scale_a, emulated, is_few=is_few), _prepare(b_rows, epilogue.scale_b, emulated)]
     if (sides[0].scale is None) != (sides[1].scale is None):
         sides = [replace(one, scale=_ones(one)) if one.scale is None else one for one in sides]
     residual, bias = epilogue.residual, epilogue.bias
@@ -193,12 +194,13 @@ def _launch(a: Tensor, b_rows: Tensor, out: Tensor, epilogue: Epilogue, precisio
     return Repeat(launch, a.device.index, config.swapped) if reads_in_place else None
 
 
-def _prepare(rows: Tensor, scale: Tensor | None, emulated: bool) -> Side:
+def _prepare(rows: Tensor, scale: Tensor | None, emulated: bool, *, is_few: bool = False) -> Side:
+    """An operand; few rows are copied if they are transposed, since their tile may be narrower than a panel."""
     if emulated:
         split = split_operand(rows)
         return Side((split.high, split.low), "f16", split.transposed, split.inverse_scale, rows)
     kind = "tf32" if rows.dtype == torch.float32 else ELEMENT_TYPES[rows.dtype]
-    operand = prepare_operand(rows, k_major_only=rows.element_size() != 2)
+    operand = prepare_operand(rows, k_major_only=rows.element_size() != 2 or is_few)
     if scale is not None:
         scale = scale.reshape(-1).expand(rows.shape[0] * rows.shape[1]).contiguous()
     return Side((operand.rows,), kind, operand.transposed, scale, rows)
