@@ -8,6 +8,10 @@ from kernelwright.toolchain.cuda import compile_cubin
 from kernelwright.toolchain.cuda.includes import INCLUDE_DIR
 from kernelwright.toolchain.sass.disassembly import disassemble
 
+WGMMA = (
+    "kw::wgmma_fence(); kw::wgmma_mma_async<kw::bf16, kw::bf16, 8>::issue(d, n, n, false); "
+    "kw::wgmma_commit_group(); kw::wgmma_wait_group<0>();"
+)
 WRAPPERS = {
     "cp_async_cg_16": ("cp_async", "kw::cp_async_cg_16(&held[0], x, n > 1);", r"LDGSTS\.E\.BYPASS\.128"),
     "cp_async_ca_4": ("cp_async", "kw::cp_async_ca_4(&held[0], x, n > 1);", r"LDGSTS\.E(?!\S*128)"),
@@ -22,8 +26,12 @@ WRAPPERS = {
         r"DEPBAR\.LE",
     ),
     "mapa": ("cluster", "out[1] = kw::mapa(&held[0], n);", r"U?PRMT"),
-    "mbarrier_init": ("cluster", "kw::mbarrier_init(&barrier);", r"SYNCS\.EXCH\.64"),
-    "mbarrier_arrive_expect_tx": ("cluster", "kw::mbarrier_arrive_expect_tx(&barrier, 16);", r"SYNCS\.ARRIVE\.TRANS64"),
+    "mbarrier_init": ("mbarrier", "kw::mbarrier_init(&barrier);", r"SYNCS\.EXCH\.64"),
+    "mbarrier_arrive_expect_tx": (
+        "mbarrier",
+        "kw::mbarrier_arrive_expect_tx(&barrier, 16);",
+        r"SYNCS\.ARRIVE\.TRANS64",
+    ),
     "barrier_cluster_arrive_init": (
         "cluster",
         "kw::barrier_cluster_arrive_init(); kw::barrier_cluster_wait();",
@@ -40,7 +48,11 @@ WRAPPERS = {
         "kw::st_async(kw::mapa(&held[0], n), float4{1, 2, 3, 4}, kw::mapa(&barrier, n));",
         r"STAS\.128",
     ),
-    "mbarrier_wait_parity": ("cluster", "kw::mbarrier_wait_parity(&barrier, 1);", r"SYNCS\.PHASECHK\.TRANS64\.TRYWAIT"),
+    "mbarrier_wait_parity": (
+        "mbarrier",
+        "kw::mbarrier_wait_parity(&barrier, 1);",
+        r"SYNCS\.PHASECHK\.TRANS64\.TRYWAIT",
+    ),
     "ld_global_nc_v4": (
         "ld_global",
         "float4 v = {1, 2, 3, 4}; kw::ld_global_nc_v4(v, x, n > 1); out[1] = v.x + v.y + v.z + v.w;",
@@ -60,9 +72,64 @@ WRAPPERS = {
     "mma_m16n8k16_f16": ("mma", "kw::mma_m16n8k16_f16(d, four, two); out[4] = d[0];", r"HMMA\.16816\.F32(?!\.BF16)"),
     "mma_m16n8k16_bf16": ("mma", "kw::mma_m16n8k16_bf16(d, four, two); out[4] = d[0];", r"HMMA\.16816\.F32\.BF16"),
     "mma_m16n8k8_tf32": ("mma", "kw::mma_m16n8k8_tf32(d, four, two); out[4] = d[0];", r"HMMA\.1688\.F32\.TF32"),
+    "stmatrix_x4_trans": (
+        "ldmatrix",
+        "kw::stmatrix_x4_trans(&held[0], four); __syncthreads(); out[3] = held[n];",
+        r"STSM\.16\.MT88\.4",
+    ),
+    "elect_one_sync": ("shared", "if (kw::elect_one_sync()) out[1] = 1;", r"ELECT"),
+    "fence_proxy_async": ("shared", "kw::fence_proxy_async();", r"FENCE\.VIEW\.ASYNC\.S"),
+    "bar_sync": ("shared", "kw::bar_sync(3, 64);", r"BAR\.SYNC"),
+    "bar_arrive": ("shared", "kw::bar_arrive(3, 64);", r"BAR\.ARV"),
+    "fence_mbarrier_init": ("mbarrier", "kw::mbarrier_init(&barrier); kw::fence_mbarrier_init();", r"SYNCS\.EXCH\.64"),
+    "mbarrier_arrive": ("mbarrier", "kw::mbarrier_arrive(&barrier);", r"SYNCS\.ARRIVE\.TRANS64\.A1T0"),
+    "mbarrier_arrive_cluster": (
+        "mbarrier",
+        "kw::mbarrier_arrive_cluster(&barrier, n);",
+        r"SYNCS\.ARRIVE\.TRANS64\.RED\.A1T0",
+    ),
+    "mbarrier_try_wait_parity": (
+        "mbarrier",
+        "out[1] = kw::mbarrier_try_wait_parity(&barrier, 1);",
+        r"SYNCS\.PHASECHK\.TRANS64\.TRYWAIT",
+    ),
+    "cluster_ctarank": ("cluster", "out[1] = kw::cluster_ctarank();", r"S2U?R"),
+    "barrier_cluster_arrive": ("cluster", "kw::barrier_cluster_arrive(); kw::barrier_cluster_wait();", r"UCGABAR_ARV"),
+    "ld_shared_cluster": ("cluster", "out[1] = kw::ld_shared_cluster(kw::mapa(&held[0], n));", r"LD"),
+    "griddepcontrol_launch_dependents": ("griddepcontrol", "kw::griddepcontrol_launch_dependents();", r"PREEXIT"),
+    "setmaxnreg_inc": ("setmaxnreg", "kw::setmaxnreg_inc<232>();", r"USETMAXREG\.TRY_ALLOC"),
+    "setmaxnreg_dec": ("setmaxnreg", "kw::setmaxnreg_dec<40>();", r"USETMAXREG\.DEALLOC"),
+    "prefetch_tensormap": ("cp_async_bulk_tensor", "kw::prefetch_tensormap(&map);", r"UTMACCTL\.PF"),
+    "cp_async_bulk_tensor_3d": (
+        "cp_async_bulk_tensor",
+        "kw::cp_async_bulk_tensor_3d(&held[0], &map, &barrier, n, 0, 0);",
+        r"UTMALDG\.3D$",
+    ),
+    "cp_async_bulk_tensor_3d_multicast": (
+        "cp_async_bulk_tensor",
+        "kw::cp_async_bulk_tensor_3d_multicast(&held[0], &map, &barrier, 3, n, 0, 0);",
+        r"UTMALDG\.3D\.MULTICAST",
+    ),
+    "cp_async_bulk_tensor_3d_store": (
+        "cp_async_bulk_tensor",
+        "kw::cp_async_bulk_tensor_3d_store(&map, &held[0], n, 0, 0);",
+        r"UTMASTG\.3D",
+    ),
+    "cp_async_bulk_commit_group": ("cp_async_bulk_tensor", "kw::cp_async_bulk_commit_group();", r"UTMACMDFLUSH"),
+    "cp_async_bulk_wait_group_read": (
+        "cp_async_bulk_tensor",
+        "kw::cp_async_bulk_commit_group(); kw::cp_async_bulk_wait_group_read<0>();",
+        r"DEPBAR",
+    ),
+    "wgmma_fence": ("wgmma", WGMMA, r"WARPGROUP\.ARRIVE"),
+    "wgmma_commit_group": ("wgmma", WGMMA, r"HGMMA\.64x8x16\.F32"),
+    "wgmma_wait_group": ("wgmma", WGMMA, r"WARPGROUP\.DEPBAR"),
+    "to_float": ("cvt", "out[1] = kw::to_float(kw::f16{static_cast<unsigned short>(n)});", r"HADD2\.F32"),
+    "from_float": ("cvt", "out[1] = kw::from_float<kw::bf16>(x[0]).bits;", r"F2FP?\.BF16"),
+    "pack": ("cvt", "out[1] = kw::pack<kw::f16>(x[0], x[1]);", r"F2FP?\.F16"),
 }
-KERNEL = """#include "kw/{header}.cuh"
-extern "C" __global__ void probe(const float* x, float* out, int n) {{
+KERNEL = """#include "kw/ptx/{header}.cuh"
+extern "C" __global__ void __launch_bounds__(256, 1) probe({parameter}const float* x, float* out, int n) {{
     __shared__ __align__(16) float held[256];
     __shared__ unsigned long long barrier;
     unsigned four[4] = {{threadIdx.x, 2, 3, 4}}, two[2] = {{threadIdx.x, 6}};
@@ -79,16 +146,18 @@ extern "C" __global__ void probe(const float* x, float* out, int n) {{
 def test_a_wrapper_becomes_its_instruction(name):
     pytest.importorskip("cuda.core", reason="CUDA C++ needs the extra cuda")
     header, body, instruction = WRAPPERS[name]
-    code = compile_cubin(KERNEL.format(header=header, body=body)).code
+    parameter = "const __grid_constant__ kw::TensorMap map, " if "&map" in body else ""
+    code = compile_cubin(KERNEL.format(header=header, body=body, parameter=parameter)).code
     (lines,) = disassemble(code).values()
     opcodes = [line.opcode for line in lines]
     assert any(re.match(instruction, opcode) for opcode in opcodes), opcodes
 
 
 def test_every_wrapper_is_tested():
-    text = "".join(path.read_text() for path in INCLUDE_DIR.rglob("*.cuh"))
+    text = "".join(path.read_text() for path in (INCLUDE_DIR / "kw" / "ptx").glob("*.cuh"))
     declared = set(re.findall(r"__forceinline__ \w+ (\w+)\(", text)) - {
         "smem_u32",
         "hide_from_optimizer",
+        "issue",  # of wgmma_mma_async, in WGMMA
     }  # neither is one instruction
     assert declared == set(WRAPPERS)
