@@ -471,7 +471,7 @@ gemm_sm90(const __grid_constant__ GemmParams p) {
     SharedStorage& storage = *reinterpret_cast<SharedStorage*>(store_buffers + kNumConsumers * kStoreBuffers * kStoreBytes);
     const Block block = {p, stages, storage.barriers, kClusterSize > 1 ? static_cast<int>(kw::cluster_ctarank()) : 0};
     if (threadIdx.x == 0) {
-        storage.barriers.init(kConsumersPerTile * kClusterM * kClusterN);
+        storage.barriers.init<kConsumersPerTile * kClusterM * kClusterN>();
         kw::fence_mbarrier_init();
         for (int term = 0; term < kTerms; ++term) {
             kw::prefetch_tensormap(&p.a[term]);

@@ -7,6 +7,7 @@
 #pragma once
 
 #include "kw/ptx/cluster.cuh"
+#include "kw/ptx/cp_async.cuh"
 #include "kw/ptx/griddepcontrol.cuh"
 
 constexpr int kThreads = 32 * NUM_WARPS;

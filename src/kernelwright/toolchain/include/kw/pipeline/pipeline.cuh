@@ -10,10 +10,11 @@ struct PipelineBarriers {
     unsigned long long full[kNumStages];   // arrivals: the producer, with the bytes of its copies
     unsigned long long empty[kNumStages];  // arrivals: every consumer, of all blocks that read a copy
 
-    __device__ void init(int num_consumers) {
+    template <int kNumConsumers>
+    __device__ void init() {
         for (int stage = 0; stage < kNumStages; ++stage) {
             mbarrier_init(&full[stage]);
-            mbarrier_init(&empty[stage], num_consumers);
+            mbarrier_init<kNumConsumers>(&empty[stage]);
         }
     }
 };

@@ -9,8 +9,9 @@
 
 namespace kw {
 
-__device__ __forceinline__ void mbarrier_init(unsigned long long* barrier, unsigned arrivals = 1) {
-    asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(smem_u32(barrier)), "r"(arrivals) : "memory");
+template <int kArrivals = 1>
+__device__ __forceinline__ void mbarrier_init(unsigned long long* barrier) {
+    asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(smem_u32(barrier)), "n"(kArrivals) : "memory");
 }
 
 // Makes initialized mbarriers visible to the cluster and to TMA; a barrier of the block or cluster follows.
