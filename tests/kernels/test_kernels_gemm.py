@@ -243,7 +243,9 @@ def test_a_chosen_tile_fits_the_chip(m, n, k):
 
 
 def test_fewer_waves_are_preferred():
-    choose = lambda m, n: choose_config(m, n, 4096, 1, BF16, 132)  # noqa: E731
+    def choose(m, n):
+        return choose_config(m, n, 4096, 1, BF16, 132)
+
     wide = choose(512, 6144)
     assert -(-512 // wide.block_m) * -(-6144 // wide.block_n) in range(120, 133)
     assert choose(8192, 8192).ping_pong

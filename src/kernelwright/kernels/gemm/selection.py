@@ -27,8 +27,11 @@ TILES: tuple[tuple[GemmConfig, float, float], ...] = (
 )
 """Tiles with their fixed time and the time of a step of 128 bytes along K, in us."""
 MIN_FIXED_US, MIN_STEP_SHARE = 1.0, 0.75
-"""A product that is too short to be limited by power: its fixed time, and its share of a step's time."""
+"""A product that is too short to be limited by power: its fixed time, and its share of a step's time. Set by hand for
+the range where the fitted times, some of them negative, do not hold."""
 MAX_VECTOR_ROWS, MAX_SKINNY_ROWS, MAX_FEW_ROWS, FEW_ROWS_MAX_COLUMNS = 16, 64, 128, 8448
+"""Most rows with which rows and columns are swapped: for tiles of 8 or 16, of 64, and of 128 columns, the last up to
+so many columns of the result; with more, tiles that are not swapped fill the chip."""
 SPLITS, MIN_SPLIT_K_TILES = (2, 4, 8), 8
 SPLIT_TILE = GemmConfig(128, 128, 3, 2, terms=2, promote_tiles=1)
 """FP32 as two FP16 terms. Sums are promoted after every 64 of K: no slower than after 128, and the error on positive
