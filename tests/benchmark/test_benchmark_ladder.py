@@ -48,7 +48,7 @@ def test_every_rung_is_verified_and_timed_beside_the_library(own):
     ("was", "now", "says"),
     [
         ("sum += ", "sum -= ", "at 3x5x7"),
-        ("beta != 0.0", "beta != 2.0", "with alpha 1.0 and beta 0.0"),
+        ("beta != 0.0", "beta != 2.0", "with 1.0, 0.0"),
         ("k < K", "k < K - 1", "at 3x5x7"),
         ("float sum", "floot sum", "floot"),
     ],

@@ -23,8 +23,6 @@ from kernelwright.verification.quick_check import find_mismatch
 BUDGET_S = 0.6
 MAX_CALL_US = 400_000.0
 """Sizes with longer calls are not timed; the smaller sizes show the same."""
-ALPHA_BETA_PAIRS = ((1.0, 0.0), (1.25, -0.5))
-"""Values of alpha and beta on which every rung is verified."""
 Size = tuple[int, ...]
 
 
@@ -90,20 +88,20 @@ def _run_rung(
 
 
 def _find_mismatch(program: Any, task: ModuleType, problem: Problem, device: str) -> str:
-    """The first mismatch with its shape and scales, or an empty string."""
+    """The first mismatch with its shape and scalars, or an empty string."""
     for shape in task.SHAPES:
-        for scales in ALPHA_BETA_PAIRS:
+        for scalars in task.VERIFIED_SCALARS:
             torch.manual_seed(0)
-            *tensors, alpha, beta = _to_device(task.inputs(shape, *scales), device)
-            if beta == 0.0:
-                tensors[-1].fill_(float("nan"))  # with beta = 0, c must not be read
+            inputs = _to_device(task.inputs(shape, *scalars), device)
+            tensors = inputs[: len(inputs) - len(scalars)]
             reason = find_mismatch(
-                lambda *args, alpha=alpha, beta=beta: problem.program(*args, alpha, beta),
-                lambda *args, alpha=alpha, beta=beta: program(*args, alpha, beta),
+                lambda *args, scalars=scalars: problem.program(*args, *scalars),
+                lambda *args, scalars=scalars: program(*args, *scalars),
                 tensors,
             )
             if reason:
-                return f"at {'x'.join(map(str, shape))} with alpha {alpha} and beta {beta}: {reason.detail}"
+                with_scalars = f" with {', '.join(map(str, scalars))}" if scalars else ""
+                return f"at {'x'.join(map(str, shape))}{with_scalars}: {reason.detail}"
     return ""
 
 
