@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from kernelwright.kernels.activations.op import activation, dropout_add, geglu, gelu, relu_squared, swiglu
     from kernelwright.kernels.losses.linear import linear_cross_entropy
     from kernelwright.kernels.losses.op import cross_entropy
+    from kernelwright.kernels.matmul.op import gemm, linear
     from kernelwright.kernels.norms.op import LayerNorm, RMSNorm, layer_norm, rms_norm
     from kernelwright.kernels.operators import ShapeError
     from kernelwright.kernels.rotary.op import rotary_embedding
@@ -28,7 +29,9 @@ _LAZY_IMPORTS = {
     "dropout_add": "activations.op",
     "geglu": "activations.op",
     "gelu": "activations.op",
+    "gemm": "matmul.op",
     "layer_norm": "norms.op",
+    "linear": "matmul.op",
     "linear_cross_entropy": "losses.linear",
     "log_softmax": "softmaxes.op",
     "relu_squared": "activations.op",
@@ -46,7 +49,9 @@ __all__ = [
     "dropout_add",
     "geglu",
     "gelu",
+    "gemm",
     "layer_norm",
+    "linear",
     "linear_cross_entropy",
     "log_softmax",
     "relu_squared",

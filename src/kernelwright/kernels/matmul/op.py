@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from kernelwright.core.errors import DeviceError, UsageError
-from kernelwright.kernels.gemm.product import ACTIVATIONS, Epilogue, apply_activation, multiply, result_shape
+from kernelwright.kernels.matmul.product import ACTIVATIONS, Epilogue, apply_activation, multiply, result_shape
 from kernelwright.kernels.operators import Operator, ShapeError, require
 
 __all__ = ["gemm", "linear"]

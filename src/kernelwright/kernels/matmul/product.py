@@ -14,11 +14,11 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from kernelwright.core.errors import DeviceError
-from kernelwright.kernels.gemm.configs import GemmConfig, Variant
-from kernelwright.kernels.gemm.launch import GemmLaunch
-from kernelwright.kernels.gemm.operands import ELEMENT_TYPES, TMA_ALIGNMENT, is_readable, prepare_operand
-from kernelwright.kernels.gemm.selection import MAX_FEW_ROWS, choose_config
-from kernelwright.kernels.gemm.split_operands import split_operand
+from kernelwright.kernels.matmul.configs import GemmConfig, Variant
+from kernelwright.kernels.matmul.launch import GemmLaunch
+from kernelwright.kernels.matmul.operands import ELEMENT_TYPES, TMA_ALIGNMENT, is_readable, prepare_operand
+from kernelwright.kernels.matmul.selection import MAX_FEW_ROWS, choose_config
+from kernelwright.kernels.matmul.split_operands import split_operand
 
 ACTIVATIONS = {
     "none": "Identity",

@@ -8,7 +8,7 @@ memory: there the tile is chosen that keeps enough loads in flight.
 
 from __future__ import annotations
 
-from kernelwright.kernels.gemm.configs import ELEMENT_BYTES, SWIZZLE_BYTES, GemmConfig, Variant
+from kernelwright.kernels.matmul.configs import ELEMENT_BYTES, SWIZZLE_BYTES, GemmConfig, Variant
 
 TILES: tuple[tuple[GemmConfig, float, float], ...] = (
     (GemmConfig(128, 128, 6, 2, ping_pong=True), -1.2, 0.407),

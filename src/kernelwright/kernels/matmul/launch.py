@@ -9,8 +9,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from kernelwright.kernels.gemm.configs import ELEMENT_BYTES, SWIZZLE_BYTES, GemmConfig, Variant, make_defines
-from kernelwright.kernels.gemm.operands import padded_pitch
+from kernelwright.kernels.matmul.configs import ELEMENT_BYTES, SWIZZLE_BYTES, GemmConfig, Variant, make_defines
+from kernelwright.kernels.matmul.operands import padded_pitch
 from kernelwright.toolchain.cuda.compiler import Cubin, compile_cubin
 from kernelwright.toolchain.cuda.launcher import CudaKernel, current_arch
 from kernelwright.toolchain.cuda.struct_launch import (

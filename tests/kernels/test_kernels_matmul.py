@@ -9,12 +9,12 @@ import torch
 from torch.nn import functional as F
 
 from kernelwright.core.errors import DeviceError, UsageError
-from kernelwright.kernels.gemm import product
-from kernelwright.kernels.gemm.configs import MAX_SHARED_BYTES, Variant
-from kernelwright.kernels.gemm.launch import compile_product
-from kernelwright.kernels.gemm.op import gemm, linear
-from kernelwright.kernels.gemm.operands import is_readable, padded_pitch, prepare_operand
-from kernelwright.kernels.gemm.selection import FP8_TILE, SPLIT_TILE, TILES, choose_config
+from kernelwright.kernels.matmul import product
+from kernelwright.kernels.matmul.configs import MAX_SHARED_BYTES, Variant
+from kernelwright.kernels.matmul.launch import compile_product
+from kernelwright.kernels.matmul.op import gemm, linear
+from kernelwright.kernels.matmul.operands import is_readable, padded_pitch, prepare_operand
+from kernelwright.kernels.matmul.selection import FP8_TILE, SPLIT_TILE, TILES, choose_config
 from kernelwright.kernels.operators import ShapeError
 from kernelwright.toolchain.sass.disassembly import disassemble
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from kernelwright.kernels.gemm.operands import padded_pitch
+from kernelwright.kernels.matmul.operands import padded_pitch
 from kernelwright.toolchain.cuda.compiler import compile_cubin
 from kernelwright.toolchain.cuda.launcher import CudaKernel, current_arch
 
