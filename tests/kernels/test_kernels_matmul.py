@@ -14,6 +14,7 @@ from kernelwright.kernels.matmul.configs import MAX_SHARED_BYTES, Variant
 from kernelwright.kernels.matmul.launch import compile_product
 from kernelwright.kernels.matmul.op import gemm, linear
 from kernelwright.kernels.matmul.operands import is_readable, padded_pitch, prepare_operand
+from kernelwright.kernels.matmul.row_statistics import gemm_with_row_statistics
 from kernelwright.kernels.matmul.selection import FP8_TILE, SPLIT_TILE, TILES, choose_config
 from kernelwright.kernels.operators import ShapeError
 from kernelwright.toolchain.sass.disassembly import disassemble
@@ -101,6 +102,34 @@ def test_fp8_with_scales_of_rows():
 
 
 @gpu
+@pytest.mark.parametrize("shape", [(1, 64, 256), (200, 520, 640), (1024, 1000, 1000)])
+def test_fp8_with_scales_of_blocks(shape):
+    m, n, k = shape
+    a, b = (torch.randn(rows, k, device=DEVICE).to(torch.float8_e4m3fn) for rows in (m, n))
+    blocks_k, blocks_n = -(-k // 128), -(-n // 128)
+    scale_a = torch.rand(m, blocks_k, device=DEVICE) + 0.5
+    scale_b = torch.rand(blocks_n, blocks_k, device=DEVICE).T + 0.5
+    wide_a = scale_a.double().repeat_interleave(128, 1)[:, :k]
+    wide_b = scale_b.double().repeat_interleave(128, 0).repeat_interleave(128, 1)[:k, :n]
+    want = (a.double() * wide_a) @ (b.double().T * wide_b)
+    require_close(gemm(a, b.T, scale_a=scale_a, scale_b=scale_b), want, 2**-8, k)
+
+
+@gpu
+@pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
+@pytest.mark.parametrize("shape", [(3, 40, 64), (200, 1000, 520), (700, 1030, 256)])
+def test_row_statistics_are_those_of_the_result(shape, dtype):
+    m, n, k = shape
+    a, b = torch.randn(m, k, device=DEVICE).to(dtype), torch.randn(k, n, device=DEVICE).to(dtype)
+    bias = torch.randn(n, device=DEVICE).to(dtype)
+    want = gemm(a, b, bias=bias, activation="gelu", alpha=0.1)
+    for kind, of in (("square_sum", lambda x: x.square().sum(-1)), ("log_sum_exp", lambda x: x.logsumexp(-1))):
+        got, statistics = gemm_with_row_statistics(a, b, kind, bias=bias, activation="gelu", alpha=0.1)
+        require_close(got, want.double(), 2 * TOLERANCE[dtype], k)
+        torch.testing.assert_close(statistics.double(), of(got.double()), rtol=1e-5, atol=1e-5)
+
+
+@gpu
 @pytest.mark.parametrize("kind", ["normal", "positive", "wide", "ill-conditioned"])
 def test_emulated_fp32_is_no_less_accurate_than_fmas(kind):
     size = 1024
@@ -122,8 +151,10 @@ def test_emulated_fp32_is_no_less_accurate_than_fmas(kind):
 def test_rows_that_two_terms_cannot_hold_are_computed_in_fp32():
     a, b = torch.randn(700, 600, device=DEVICE), torch.randn(600, 900, device=DEVICE)
     a[3, 5], a[70], a[90], b[7, 11], b[:, 200] = torch.inf, 1e-30, 1e30, torch.nan, 0.0
-    got, want = gemm(a, b, bias=torch.ones(900, device=DEVICE)), (a @ b) + 1
-    torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-3, equal_nan=True)
+    got, want = gemm(a, b, bias=torch.ones(900, device=DEVICE)), (a.double() @ b.double()) + 1
+    size = torch.ones(700, 1, device=DEVICE)
+    size[70], size[90] = 1.0, 1e30
+    torch.testing.assert_close((got / size).double(), want / size, rtol=1e-4, atol=1e-4, equal_nan=True)
     assert got[3].isfinite().logical_not().all() and got[:, 11].isnan().all()
 
 
@@ -178,6 +209,10 @@ def fake(*shape, dtype=torch.bfloat16):
     return torch.empty(shape, dtype=dtype)
 
 
+def fp8_pair():
+    return (fake(*shape, dtype=torch.float8_e4m3fn) for shape in ((4, 256), (256, 7)))
+
+
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [
@@ -192,6 +227,12 @@ def fake(*shape, dtype=torch.bfloat16):
         (lambda: gemm(fake(4, 5), fake(5, 7), precision="fp64"), UsageError, "no precision 'fp64'"),
         (lambda: gemm(fake(4, 5), fake(5, 7), activation="swiglu"), ShapeError, "two equal parts"),
         (lambda: gemm(fake(4, 5), fake(5, 7), scale_a=torch.ones(())), ShapeError, "scales are for FP8"),
+        (lambda: gemm_with_row_statistics(fake(4, 5), fake(5, 7), "mean"), UsageError, "no statistics 'mean'"),
+        (
+            lambda: gemm(*fp8_pair(), scale_a=torch.ones(4, 2), scale_b=torch.ones(())),
+            ShapeError,
+            "must both be of blocks",
+        ),
         (lambda: gemm(fake(4, 5), fake(5, 7), out_dtype=torch.int32), ShapeError, "out_dtype is"),
         (lambda: gemm(fake(4, 5), fake(5, 7), out=fake(4, 8)), ShapeError, "out is"),
         (lambda: gemm(fake(4, 5), fake(5, 7)), DeviceError, "a is on cpu"),

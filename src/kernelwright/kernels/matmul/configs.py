@@ -14,6 +14,10 @@ REGISTERS = {1: (0, 0), 2: (24, 240), 3: (32, 160)}
 """Registers per thread of the producer and the consumers, by the number of consumer warpgroups; 0: as launched."""
 
 
+COSTLY_ACTIVATIONS = ("GeluErf", "GeluTanh", "Silu")
+"""Those of ten instructions or more."""
+
+
 @dataclass(frozen=True)
 class GemmConfig:
     """How a product is computed.
@@ -72,6 +76,8 @@ class Variant:
         tma_store: the output is stored through TMA.
         activation: of `kw/epilogue/activation.cuh`.
         gated: B holds the gate and the other factor; the output is silu(gate) times that.
+        block_scales: FP32 scales of 128 elements along K, of each row of A and each 128 rows of B.
+        row_statistics: of `RowStatistics` in `gemm_params.cuh`, stored for each tile's columns of a row.
     """
 
     a: str
@@ -86,12 +92,19 @@ class Variant:
     scales: bool = False
     activation: str = "Identity"
     gated: bool = False
+    block_scales: bool = False
+    row_statistics: str = "kNone"
 
     def shared_bytes(self, config: GemmConfig) -> int:
         """Dynamic shared memory of a block."""
         store = STORE_BUFFERS * STORE_BUFFER_BYTES if self.tma_store else 0
         factors = 4 * self.out_columns(config) * (self.bias + self.scales) if not config.swapped else 0
         return config.num_stages * config.stage_bytes + config.num_consumers * (store + factors + 8) + BARRIER_BYTES
+
+    @property
+    def has_costly_epilogue(self) -> bool:
+        """Whether the epilogue's code, unrolled over a tile, is larger than the instruction cache."""
+        return self.activation in COSTLY_ACTIVATIONS or self.row_statistics != "kNone"
 
     def out_columns(self, config: GemmConfig) -> int:
         """Columns of the output in a tile."""
@@ -132,5 +145,8 @@ def make_defines(config: GemmConfig, variant: Variant) -> dict[str, str]:
         "HAS_RESIDUAL": int(variant.residual),
         "HAS_SCALES": int(variant.scales),
         "GATED": int(variant.gated),
+        "BLOCK_SCALES": int(variant.block_scales),
+        "ROW_STATISTICS": variant.row_statistics,
+        "ROLLED_EPILOGUE": int(variant.has_costly_epilogue),
     }
     return {name: str(value) for name, value in values.items()}

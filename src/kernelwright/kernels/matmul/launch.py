@@ -29,7 +29,7 @@ MAP_TYPES = {
     "e4m3": "uint8",
     "e5m2": "uint8",
 }
-_FIELDS, _FP32_OPERANDS = struct.Struct("<5q6q5i2f4x"), struct.Struct("<8q")
+_FIELDS, _FP32_OPERANDS = struct.Struct("<6q6q5i2f4x6q"), struct.Struct("<8q")
 LOST_THREADS = 256
 PRODUCT, RECOMPUTE = "gemm_sm90", "recompute_lost"
 
@@ -56,6 +56,7 @@ class GemmLaunch:
     Args:
         a, b: one matrix, or the two terms, as (batch, rows, K) views; rows are M and N.
         out: (batch, M, N) view of the product's own orientation.
+        block_scales: of a and of b, (batch or 1, rows or their blocks, blocks of K).
     """
 
     def __init__(
@@ -66,6 +67,7 @@ class GemmLaunch:
         b: tuple[Tensor, ...],
         out: Tensor,
         residual: Tensor | None = None,
+        block_scales: tuple[Tensor, ...] = (),
     ) -> None:
         device = out.device.index
         batch, m, n = out.shape
@@ -110,6 +112,10 @@ class GemmLaunch:
             *((residual.stride(i) for i in (1, 2, 0)) if residual is not None else (0, 0, 0)),
             m, n, a[0].shape[2], batch, config.raster_group,
         )  # fmt: skip
+        scale_strides = [one.stride(i) * (i > 0 or one.shape[0] > 1) for one in block_scales for i in (1, 2, 0)]
+        self._scale_strides = (*scale_strides, *(0,) * (6 - len(scale_strides)))
+        mapped = (*a, *b, out) if variant.tma_store else (*a, *b)
+        self._mapped = tuple(one.data_ptr() for one in mapped)
 
     def _encode_operand(self, offset: int, one: Tensor, kind: str, transposed: bool, rows: int, shared: int) -> None:
         """Encode the map of an operand; `shared` blocks load parts of a tile of `rows`."""
@@ -145,7 +151,7 @@ class GemmLaunch:
         stream: int,
         addresses: tuple[int, ...],
         out: int,
-        extra: tuple[int, ...] = (0, 0, 0, 0),
+        extra: tuple[int, ...] = (0, 0, 0, 0, 0),
         alpha: float = 1.0,
         beta: float = 1.0,
         fp32_operands: tuple[int, ...] = (),
@@ -154,17 +160,19 @@ class GemmLaunch:
 
         Args:
             addresses: of the operands' terms, a before b.
-            extra: addresses of bias, residual, row scales and column scales; 0 for none.
+            extra: addresses of bias, residual, row scales, column scales and row statistics; 0 for none.
             fp32_operands: of operands in two terms, address and strides (row, K, batch) before they were split.
         """
         parameter = self._parameter
-        for at, address in enumerate(addresses):
-            parameter.replace_address(at * TENSOR_MAP_BYTES, address)
-        if self.variant.tma_store:
-            parameter.replace_address(self._maps * TENSOR_MAP_BYTES, out)
+        mapped = (*addresses, out) if self.variant.tma_store else addresses
+        if mapped != self._mapped:
+            for at, (address, previous) in enumerate(zip(mapped, self._mapped, strict=True)):
+                if address != previous:
+                    parameter.replace_address(at * TENSOR_MAP_BYTES, address)
+            self._mapped = mapped
         _FIELDS.pack_into(
             parameter.content, self._fields_offset,
-            out, *extra, *self._shape, alpha, beta,
+            out, *extra, *self._shape, alpha, beta, *self._scale_strides,
         )  # fmt: skip
         self._launch(stream)
         if self._recompute:

@@ -8,8 +8,11 @@ import torch
 from torch import Tensor
 
 from kernelwright.core.errors import DeviceError, UsageError
-from kernelwright.kernels.matmul.product import ACTIVATIONS, Epilogue, apply_activation, multiply, result_shape
-from kernelwright.kernels.operators import Operator, ShapeError, require
+from kernelwright.kernels.matmul.epilogue import ACTIVATIONS, BLOCK, Epilogue
+from kernelwright.kernels.matmul.fallback import apply_activation
+from kernelwright.kernels.matmul.product import compute, result_shape
+from kernelwright.kernels.matmul.repeats import THREAD, call_key
+from kernelwright.kernels.operators import Operator, ShapeError, can_skip_dispatcher, require
 
 __all__ = ["gemm", "linear"]
 
@@ -50,7 +53,7 @@ def gemm(
         activation: none, relu, gelu, gelu_tanh, silu, or swiglu: silu(a @ gate) * (a @ up).
         residual: (..., M, N), a's dtype or the output's.
         scale_a, scale_b: FP32 factors of FP8 operands: one for all, or for each row of a (..., M, 1) and column of b
-            (1, N).
+            (1, N), or for blocks of 128, where K > 128: (..., M, K / 128) and (K / 128, N / 128), rounded up.
         out_dtype: bf16, fp16 or fp32; a's by default, bf16 for FP8.
         precision: of FP32 operands. `fp32_emulated`, the default: three FP16 products on tensor cores with sums
             promoted in FP32, at most the error of FP32 FMAs; rows that FP16 terms cannot hold are computed with FMAs.
@@ -65,11 +68,17 @@ def gemm(
         rows bound by the bytes of b.
     Source: PTX ISA (wgmma, TMA); Ootomo & Yokota 2022, arXiv:2203.03341 (FP32 as FP16 terms).
     """
-    _check(a, b, bias, residual, scale_a, scale_b, activation, out_dtype, precision)
     dtype = out_dtype or (torch.bfloat16 if a.dtype in FP8_DTYPES else a.dtype)
+    epilogue = Epilogue(bias, residual, scale_a, scale_b, activation, alpha, beta)
+    if out is None and scale_a is None and scale_b is None and can_skip_dispatcher(a, b, bias, residual):
+        repeat = THREAD.repeats.get(call_key(a, b, epilogue, dtype, precision))
+        if repeat is not None:  # arguments of these layouts have been checked
+            result = a.new_empty(result_shape(a, b, activation), dtype=dtype)
+            repeat(a, b, bias, residual, alpha, beta, result)
+            return result
+    check_operands(a, b, bias, residual, scale_a, scale_b, activation, out_dtype, precision)
     arguments = (a, b, bias, residual, scale_a, scale_b)
     if out is not None:
-        epilogue = Epilogue(bias, residual, scale_a, scale_b, activation, alpha, beta)
         return _multiply_into(out, a, b, epilogue, dtype, precision)
     needs_grad = torch.is_grad_enabled() and any(one is not None and one.requires_grad for one in arguments)
     if needs_grad and activation != "none":  # the gradient needs the sums before the activation
@@ -101,7 +110,7 @@ def linear(
     return result if x.dim() > 1 else result.squeeze(0)
 
 
-def _check(
+def check_operands(
     a: Tensor,
     b: Tensor,
     bias: Tensor | None,
@@ -112,6 +121,11 @@ def _check(
     out_dtype: torch.dtype | None,
     precision: str,
 ) -> None:
+    """Check the arguments of `gemm`.
+
+    Raises:
+        ShapeError, UsageError, DeviceError: as `gemm`.
+    """
     if activation not in ACTIVATIONS:
         raise UsageError(f"no activation {activation!r}; there are {', '.join(ACTIVATIONS)}")
     if precision not in PRECISIONS:
@@ -138,9 +152,19 @@ def _check(
         require(residual.shape == shape, lambda: f"residual is {tuple(residual.shape)}; it must be {shape}")
         require(residual.dtype in OUT_DTYPES, lambda: f"residual is {residual.dtype}")
     require(fp8 or (scale_a is None and scale_b is None), lambda: f"scales are for FP8 operands, a is {a.dtype}")
-    for name, scale, full in (("scale_a", scale_a, (*a.shape[:-1], 1)), ("scale_b", scale_b, (1, n))):
-        if scale is not None and (scale.dtype != torch.float32 or (scale.numel() != 1 and scale.shape != full)):
-            raise ShapeError(f"{name} is {tuple(scale.shape)} {scale.dtype}; it must be one FP32 number or {full}")
+    blocks_k, blocks_n = -(-a.shape[-1] // BLOCK), -(-n // BLOCK)
+    are_blocks = []
+    for name, scale, full, blocks in (
+        ("scale_a", scale_a, (*a.shape[:-1], 1), (*a.shape[:-1], blocks_k)),
+        ("scale_b", scale_b, (1, n), (blocks_k, blocks_n)),
+    ):
+        are_blocks.append(scale is not None and blocks_k > 1 and scale.shape == blocks)
+        if scale is None or are_blocks[-1]:
+            continue
+        if scale.dtype != torch.float32 or (scale.numel() != 1 and scale.shape != full):
+            expected = f"{full} or {blocks}" if blocks_k > 1 else f"{full}"
+            raise ShapeError(f"{name} is {tuple(scale.shape)} {scale.dtype}; it must be one FP32 number or {expected}")
+    require(are_blocks[0] == are_blocks[1], lambda: "scale_a and scale_b must both be of blocks, or neither")
     tensors = [one for one in (a, b, bias, residual, scale_a, scale_b) if one is not None]
     if any(one.device != a.device for one in tensors):
         raise DeviceError(f"a is on {a.device}, another argument is not", next="move all arguments to one device")
@@ -160,7 +184,7 @@ def _multiply_into(
         raise UsageError("out shares memory with an operand or itself", next="write to other memory")
     if residual is not None and _overlap(residual, out) and not _is_same_view(residual, out):
         raise UsageError("out shares memory with residual but is another view", next="write to other memory")
-    return multiply(a, b, epilogue, out, precision)
+    return compute(a, b, epilogue, out, precision)
 
 
 def _overlap(one: Tensor, other: Tensor) -> bool:
@@ -183,8 +207,7 @@ def _is_same_view(one: Tensor, other: Tensor) -> bool:
 def _compute(a: Tensor, b: Tensor, *rest: Any) -> Tensor:
     *epilogue, out_dtype, precision = rest
     epilogue = Epilogue(*epilogue)
-    out = a.new_empty(result_shape(a, b, epilogue.activation), dtype=out_dtype)
-    return multiply(a, b, epilogue, out, precision)
+    return compute(a, b, epilogue, a.new_empty(result_shape(a, b, epilogue.activation), dtype=out_dtype), precision)
 
 
 def _fake(a: Tensor, b: Tensor, *rest: Any) -> Tensor:

@@ -46,7 +46,8 @@ def choose_config(m: int, n: int, k: int, batch: int, variant: Variant, num_sms:
     if variant.a in ("e4m3", "e5m2"):
         return FP8_TILE
     k_tiles = -(-k * ELEMENT_BYTES[variant.a] // SWIZZLE_BYTES)
-    if batch == 1 and not variant.gated and (m <= MAX_SKINNY_ROWS or (m <= MAX_FEW_ROWS and n <= FEW_ROWS_MAX_COLUMNS)):
+    is_swappable = batch == 1 and not variant.gated and variant.row_statistics == "kNone"
+    if is_swappable and (m <= MAX_SKINNY_ROWS or (m <= MAX_FEW_ROWS and n <= FEW_ROWS_MAX_COLUMNS)):
         return _choose_skinny(m, n, k_tiles, num_sms)
     permitted = [tile for tile in TILES if _permits(tile[0], variant)]
     return min(permitted, key=lambda tile: predict_us(*tile, m, n, k_tiles, batch, num_sms, gated=variant.gated))[0]

@@ -3,12 +3,6 @@
 
 namespace kw {
 
-__device__ __forceinline__ float tanh_approx(float x) {
-    float y;
-    asm("tanh.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
-    return y;
-}
-
 struct Identity {
     static __device__ __forceinline__ float apply(float x) { return x; }
 };
@@ -35,7 +29,8 @@ struct GeluErf {
 };
 struct GeluTanh {
     static __device__ __forceinline__ float apply(float x) {
-        return 0.5f * x * (1.0f + tanhf(0.79788456f * x * (1.0f + 0.044715f * x * x)));
+        // x (1 + tanh(u)) / 2 = x / (1 + exp(-2 u)), without cancellation in the negative tail
+        return __fdividef(x, 1.0f + __expf(-1.59576912f * x * fmaf(0.044715f * x, x, 1.0f)));
     }
 };
 

@@ -1,0 +1,63 @@
+"""Products by torch's operators: for K = 0, small FP32 products, and other GPUs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from kernelwright.kernels.matmul.epilogue import BLOCK, Epilogue
+
+
+def multiply_with_torch(a: Tensor, b: Tensor, epilogue: Epilogue, precision: str) -> Tensor:
+    """A product with its epilogue, in FP32."""
+    if epilogue.has_block_scales:
+        a, b = (
+            a.float() * _expand(epilogue.scale_a, a, -1),
+            b.float() * _expand(_expand(epilogue.scale_b, b, -2), b, -1),
+        )
+        epilogue = epilogue._replace(scale_a=None, scale_b=None)
+    with _allow_tf32(precision == "tf32"):
+        value = epilogue.alpha * (a.float() @ b.float())
+    for scale in (epilogue.scale_a, epilogue.scale_b):
+        value = value if scale is None else value * scale
+    value = value if epilogue.bias is None else value + epilogue.bias.float()
+    value = value if epilogue.residual is None else value + epilogue.beta * epilogue.residual.float()
+    return apply_activation(value, epilogue.activation)
+
+
+def _expand(scales: Tensor | None, operand: Tensor, dim: int) -> Tensor:
+    """Scales of blocks along a dimension, repeated for its elements."""
+    assert scales is not None
+    size = operand.shape[dim]
+    return scales if scales.shape[dim] == size else scales.repeat_interleave(BLOCK, dim).narrow(dim, 0, size)
+
+
+@contextmanager
+def _allow_tf32(allowed: bool) -> Iterator[None]:
+    before = torch.backends.cuda.matmul.allow_tf32
+    torch.backends.cuda.matmul.allow_tf32 = allowed
+    try:
+        yield
+    finally:
+        torch.backends.cuda.matmul.allow_tf32 = before
+
+
+def apply_activation(x: Tensor, activation: str) -> Tensor:
+    """An activation by torch's operators."""
+    match activation:
+        case "relu":
+            return F.relu(x)
+        case "gelu":
+            return F.gelu(x)
+        case "gelu_tanh":
+            return F.gelu(x, approximate="tanh")
+        case "silu":
+            return F.silu(x)
+        case "swiglu":
+            gate, up = x.chunk(2, dim=-1)
+            return F.silu(gate) * up
+    return x

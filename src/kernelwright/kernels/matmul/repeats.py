@@ -1,0 +1,70 @@
+"""Repeats launches: what a call with the same layouts can reuse."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from kernelwright.kernels.matmul.epilogue import Epilogue
+from kernelwright.kernels.matmul.launch import GemmLaunch
+from kernelwright.kernels.matmul.operands import TMA_ALIGNMENT
+
+MAX_REMEMBERED = 4096
+
+
+@dataclass(frozen=True)
+class Repeat:
+    """A launch whose operands are read where they are: no copies, no terms, no scales."""
+
+    launch: GemmLaunch
+    device: int
+    swapped: bool
+
+    def __call__(
+        self, a: Tensor, b: Tensor, bias: Tensor | None, residual: Tensor | None, alpha: float, beta: float, out: Tensor
+    ) -> None:
+        first, second = (b, a) if self.swapped else (a, b)
+        self.launch(
+            torch._C._cuda_getCurrentRawStream(self.device),
+            (first.data_ptr(), second.data_ptr()),
+            out.data_ptr(),
+            (0 if bias is None else bias.data_ptr(), 0 if residual is None else residual.data_ptr(), 0, 0, 0),
+            alpha,
+            beta,
+        )
+
+
+def call_key(
+    a: Tensor, b: Tensor, epilogue: Epilogue, out_dtype: torch.dtype, precision: str, out: Tensor | None = None
+) -> tuple[Any, ...]:
+    """All that checks and a launch depend on other than addresses and factors; `out` None: newly allocated."""
+    bias, residual = epilogue.bias, epilogue.residual
+    layout = None if out is None or (out.is_contiguous() and not out.data_ptr() % TMA_ALIGNMENT) else out.stride()
+    return (
+        a.shape, a.stride(), b.shape, b.stride(), a.dtype, b.dtype, out_dtype, layout, a.get_device(), b.get_device(),
+        (a.data_ptr() | b.data_ptr() | (0 if layout is None or out is None else out.data_ptr())) % TMA_ALIGNMENT,
+        epilogue.activation, precision, epilogue.statistics, epilogue.scale_a is None and epilogue.scale_b is None,
+        None if bias is None else (bias.dtype, bias.shape, bias.stride(), bias.get_device()),
+        None if residual is None else (residual.dtype, residual.shape, residual.stride(), residual.get_device()),
+    )  # fmt: skip
+
+
+class _Thread(threading.local):
+    """What a thread keeps: launches by their configuration and strides, and calls that can be repeated."""
+
+    def __init__(self) -> None:
+        self.launches: dict[Any, GemmLaunch] = {}
+        self.repeats: dict[Any, Repeat] = {}
+
+    def remember(self, memory: dict[Any, Any], key: Any, value: Any) -> None:
+        """Keep a value; all are dropped when there are too many."""
+        if len(memory) >= MAX_REMEMBERED:
+            memory.clear()
+        memory[key] = value
+
+
+THREAD = _Thread()
