@@ -15,6 +15,11 @@ WGMMA = (
 WRAPPERS = {
     "cp_async_cg_16": ("cp_async", "kw::cp_async_cg_16(&held[0], x, n > 1);", r"LDGSTS\.E\.BYPASS\.128"),
     "cp_async_ca_4": ("cp_async", "kw::cp_async_ca_4(&held[0], x, n > 1);", r"LDGSTS\.E(?!\S*128)"),
+    "cp_async_mbarrier_arrive_noinc": (
+        "cp_async",
+        "kw::cp_async_ca_4(&held[0], x); kw::cp_async_mbarrier_arrive_noinc(&barrier);",
+        r"ARRIVES\.LDGSTSBAR",
+    ),
     "cp_async_commit_group": (
         "cp_async",
         "kw::cp_async_cg_16(&held[0], x); kw::cp_async_commit_group();",
@@ -95,7 +100,11 @@ WRAPPERS = {
     ),
     "cluster_ctarank": ("cluster", "out[1] = kw::cluster_ctarank();", r"S2U?R"),
     "barrier_cluster_arrive": ("cluster", "kw::barrier_cluster_arrive(); kw::barrier_cluster_wait();", r"UCGABAR_ARV"),
-    "ld_shared_cluster": ("cluster", "out[1] = kw::ld_shared_cluster(kw::mapa(&held[0], n));", r"LD"),
+    "ld_shared_cluster_v4": (
+        "cluster",
+        "const float4 v = kw::ld_shared_cluster_v4(kw::mapa(&held[0], n)); out[1] = v.x + v.y + v.z + v.w;",
+        r"LD\.E\.128",
+    ),
     "griddepcontrol_launch_dependents": ("griddepcontrol", "kw::griddepcontrol_launch_dependents();", r"PREEXIT"),
     "setmaxnreg_inc": ("setmaxnreg", "kw::setmaxnreg_inc<232>();", r"USETMAXREG\.TRY_ALLOC"),
     "setmaxnreg_dec": ("setmaxnreg", "kw::setmaxnreg_dec<40>();", r"USETMAXREG\.DEALLOC"),

@@ -12,9 +12,11 @@ BARRIER_BYTES = 256
 WGMMA_N = (8, 16, 32, 64, 96, 128, 160, 192, 256)
 REGISTERS = {1: (0, 0), 2: (24, 240), 3: (32, 160)}
 """Registers per thread of the producer and the consumers, by the number of consumer warpgroups; 0: as launched."""
+BLOCK_SCALE_REGISTERS = (40, 232)
+"""With scales of blocks, for which the producer computes addresses."""
 
 
-COSTLY_ACTIVATIONS = ("GeluErf", "GeluTanh", "Silu")
+COSTLY_ACTIVATIONS = ("GeluErf", "GeluErfBf16", "GeluTanh", "Silu")
 """Those of ten instructions or more."""
 
 
@@ -60,11 +62,6 @@ class GemmConfig:
         """Threads per block: a producer warpgroup and the consumers."""
         return 128 * (self.num_consumers + 1)
 
-    @property
-    def stage_bytes(self) -> int:
-        """Shared memory of one buffer."""
-        return self.terms * (self.block_m + self.block_n) * SWIZZLE_BYTES
-
 
 @dataclass(frozen=True)
 class Variant:
@@ -99,7 +96,15 @@ class Variant:
         """Dynamic shared memory of a block."""
         store = STORE_BUFFERS * STORE_BUFFER_BYTES if self.tma_store else 0
         factors = 4 * self.out_columns(config) * (self.bias + self.scales) if not config.swapped else 0
-        return config.num_stages * config.stage_bytes + config.num_consumers * (store + factors + 8) + BARRIER_BYTES
+        scales = 4 * (config.block_m + -(-config.block_n // 64)) if self.block_scales else 0
+        stages = config.num_stages * (self.stage_bytes(config) + scales)
+        return stages + config.num_consumers * (store + factors + 8) + BARRIER_BYTES
+
+    def stage_bytes(self, config: GemmConfig) -> int:
+        """Shared memory of one buffer; a transposed B has whole panels of 128 bytes."""
+        panel = SWIZZLE_BYTES // ELEMENT_BYTES[self.b]
+        rows_b = -(-config.block_n // panel) * panel if self.transpose_b else config.block_n
+        return config.terms * (config.block_m + rows_b) * SWIZZLE_BYTES
 
     @property
     def has_costly_epilogue(self) -> bool:
@@ -117,6 +122,8 @@ ELEMENT_BYTES = {"bf16": 2, "f16": 2, "tf32": 4, "e4m3": 1, "e5m2": 1}
 def make_defines(config: GemmConfig, variant: Variant) -> dict[str, str]:
     """Macros of `gemm_sm90.cu`."""
     producer, consumer = REGISTERS[config.num_consumers] if config.min_blocks == 1 else (0, 0)
+    if variant.block_scales:
+        producer, consumer = BLOCK_SCALE_REGISTERS
     values = {
         "BLOCK_M": config.block_m,
         "BLOCK_N": config.block_n,

@@ -135,8 +135,8 @@ __device__ __forceinline__ void finish_columns(const GemmParams& p, const Column
             d[i] = finish(p, fmaf(scale, d[i], bias), rows.row + 8 * half, column + in_tile, rows.batch);
         }
         if constexpr (kRowStatistics != RowStatistics::kNone) {
-            d[i] = kw::to_float(kw::from_float<Out>(d[i]));
-            statistics.add(d[i], half, column + in_tile < p.N);
+            // not written back to d: ptxas would wait for wgmma after every instruction (C7511)
+            statistics.add(kw::to_float(kw::from_float<Out>(d[i])), half, column + in_tile < p.N);
         }
     }
 }
@@ -249,8 +249,11 @@ __device__ __forceinline__ void store_tile(const GemmParams& p, const ColumnFact
     }
 }
 
+constexpr int kReduceBarrier = 10;
+
 // Adds the cluster's partial sums in the order of K, each block a part of the tile, and stores them.
 __device__ __forceinline__ void reduce_and_store(const Block& block, const Accumulator& acc, int consumer, kw::TileIndex at) {
+    if constexpr (kNumConsumers > 1) kw::bar_sync(kReduceBarrier, 128 * kNumConsumers);  // others may still read the stages
     float* const sums = reinterpret_cast<float*>(block.stages);
     const int lane = threadIdx.x % 32, first_row = consumer * kFragments * 64 + threadIdx.x % 128 / 32 * 16 + lane / 4;
 #pragma unroll
@@ -263,22 +266,43 @@ __device__ __forceinline__ void reduce_and_store(const Block& block, const Accum
     kw::barrier_cluster_arrive();
     kw::barrier_cluster_wait();
     constexpr int kInner = kSwapped ? kBlockM : kBlockN, kOuter = kSwapped ? kBlockN : kBlockM;
+    constexpr int kConsumerThreads = 128 * kNumConsumers, kVectors = kInner * kOuter / 4;
     unsigned remote[kSplitK];
 #pragma unroll
     for (int part = 0; part < kSplitK; ++part) remote[part] = kw::mapa(sums, part);
-    for (int i = block.rank * 128 * kNumConsumers + threadIdx.x - 128; i < kInner * kOuter; i += kSplitK * 128 * kNumConsumers) {
-        const int inner = i % kInner, outer = i / kInner;
-        const int row = at.m + (kSwapped ? inner : outer), column = at.n + (kSwapped ? outer : inner);
-        float sum = 0.0f;
+    // All loads first: one after the other would wait for the latency of each.
+    constexpr int kSteps = (kVectors + kSplitK * kConsumerThreads - 1) / (kSplitK * kConsumerThreads);
+    const int first = block.rank * kConsumerThreads + threadIdx.x - 128;
+    float4 parts[kSteps][kSplitK];
+#pragma unroll
+    for (int step = 0; step < kSteps; ++step) {
+        const int i = min(first + step * kSplitK * kConsumerThreads, kVectors - 1);
+        const int inner = i * 4 % kInner, outer = i * 4 / kInner;
 #pragma unroll
         for (int part = 0; part < kSplitK; ++part)
-            sum += kw::ld_shared_cluster(remote[part] + 4 * (outer * kReductionPitch + inner));
-        sum *= block.p.alpha * scale_at(block.p.row_scale, row, block.p.M, at.batch) *
-               scale_at(block.p.column_scale, column, block.p.N, at.batch);
-        sum += kSwapped ? bias_at(block.p, row, block.p.M) : bias_at(block.p, column, block.p.N);
-        store(block.p, finish(block.p, sum, row, column, at.batch), row, column, at.batch);
+            parts[step][part] = kw::ld_shared_cluster_v4(remote[part] + 4 * (outer * kReductionPitch + inner));
+    }
+#pragma unroll
+    for (int step = 0; step < kSteps; ++step) {
+        const int i = first + step * kSplitK * kConsumerThreads, inner = i * 4 % kInner, outer = i * 4 / kInner;
+        if (i >= kVectors) continue;
+        float sum[4] = {};
+#pragma unroll
+        for (int part = 0; part < kSplitK; ++part) {
+            sum[0] += parts[step][part].x;
+            sum[1] += parts[step][part].y;
+            sum[2] += parts[step][part].z;
+            sum[3] += parts[step][part].w;
+        }
+#pragma unroll
+        for (int j = 0; j < 4; ++j) {
+            const int row = at.m + (kSwapped ? inner + j : outer), column = at.n + (kSwapped ? outer : inner + j);
+            const float scale = block.p.alpha * scale_at(block.p.row_scale, row, block.p.M, at.batch) *
+                                scale_at(block.p.column_scale, column, block.p.N, at.batch);
+            const float bias = kSwapped ? bias_at(block.p, row, block.p.M) : bias_at(block.p, column, block.p.N);
+            store(block.p, finish(block.p, fmaf(scale, sum[j], bias), row, column, at.batch), row, column, at.batch);
+        }
     }
     kw::barrier_cluster_arrive();
     kw::barrier_cluster_wait();
 }
-

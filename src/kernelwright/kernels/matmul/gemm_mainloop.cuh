@@ -2,6 +2,7 @@
 #pragma once
 
 #include "gemm_params.cuh"
+#include "kw/ptx/cp_async.cuh"
 
 // Loads rows of a tile into shared memory; transposed ones in panels of 128 bytes. Of a tile that `kShared` blocks of the
 // cluster need, each loads a part for all: some of the rows, or of the steps of K.
@@ -43,7 +44,7 @@ __device__ __forceinline__ void produce(const Block& block) {
                     load_tile<kOutN, kTransposeB, kClusterM>(b + kBytesB / 2, &block.p.b[term], full, block.p.N + at.n, k,
                                                              at.batch, block.rank);
                 } else {
-                    load_tile<kBlockN, kTransposeB, kClusterM>(block.b(state.stage, term), &block.p.b[term], full, at.n, k,
+                    load_tile<kLoadedN, kTransposeB, kClusterM>(block.b(state.stage, term), &block.p.b[term], full, at.n, k,
                                                                at.batch, block.rank);
                 }
             }
@@ -53,6 +54,28 @@ __device__ __forceinline__ void produce(const Block& block) {
     if constexpr (kClusterM * kClusterN > 1) {
         for (int stage = 0; stage < kNumStages; ++stage, state.advance())
             kw::mbarrier_wait_parity(&block.barriers.empty[state.stage], state.parity ^ 1);
+    }
+}
+
+// Copies the scales of each step of K, with one warp; the copies arrive at the full barrier.
+__device__ __forceinline__ void produce_block_scales(const Block& block) {
+    const GemmParams& p = block.p;
+    const long long* const strides = p.block_scale_strides;
+    const int lane = threadIdx.x % 32, last_group = (p.N + 127) / 128 - 1;
+    kw::PipelineState<kNumStages> state;
+    for (int tile = block.first_tile(); tile < block.num_tiles(); tile += block.tile_step()) {
+        const kw::TileIndex at = block.position(tile);
+        const float* rows = p.row_scale + at.batch * strides[2];
+        const float* column = p.column_scale + at.batch * strides[5] + min((at.n + 64 * lane) / 128, last_group) * strides[3];
+        for (int k_tile = block.first_k_tile(); k_tile < block.end_k_tile(); ++k_tile, state.advance()) {
+            BlockScales& to = block.block_scales[state.stage];
+            kw::mbarrier_wait_parity(&block.barriers.empty[state.stage], state.parity ^ 1);
+#pragma unroll
+            for (int i = lane; i < kBlockM; i += 32)
+                kw::cp_async_ca_4(&to.rows[i], rows + min(at.m + i, p.M - 1) * strides[0] + k_tile * strides[1]);
+            if (lane < kScaleGroups) kw::cp_async_ca_4(&to.columns[lane], column + k_tile * strides[4]);
+            kw::cp_async_mbarrier_arrive_noinc(&block.barriers.full[state.stage]);
+        }
     }
 }
 
@@ -84,7 +107,7 @@ __device__ __forceinline__ void multiply(const Block& block, int stage, int cons
 constexpr int kTurnBarrier = 8;
 // Whether promotion overlaps with the next step: three times the accumulators fit a thread's registers.
 constexpr bool kOverlapped = kTerms == 1 && kPromoteTiles == 1 && 3 * kFragments * kBlockN / 2 <= 192;
-static_assert(!kBlockScales || (kOverlapped && kBlockN == 128 && kElementBytes == 1));
+static_assert(!kBlockScales || (kPromoteTiles == 1 && kTerms == 1 && kElementBytes == 1 && kBlockN % 64 == 0));
 __device__ __forceinline__ void pass_turn(int consumer) { kw::bar_arrive(kTurnBarrier + 1 - consumer, 256); }
 
 __device__ __forceinline__ void set_zero(Accumulator& acc) {
@@ -114,11 +137,43 @@ __device__ __forceinline__ void main_loop(const Block& block, int consumer, bool
     if (previous >= 0) release(block, previous);
 }
 
+// The factors of a thread's partial sums of a step of K. Loaded before the step's wgmmas are issued: when these complete,
+// all warps have read the factors and the stage may be released.
+struct StepScales {
+    float rows[kFragments][2], columns[kScaleGroups];
+
+    __device__ __forceinline__ void load(const Block& block, int stage, int consumer) {
+        if constexpr (kBlockScales) {
+            const BlockScales& from = block.block_scales[stage];
+            const int first = (kPingPong ? 0 : consumer) * kFragments * 64 + threadIdx.x % 128 / 32 * 16 + threadIdx.x % 32 / 4;
+#pragma unroll
+            for (int f = 0; f < kFragments; ++f)
+#pragma unroll
+                for (int half = 0; half < 2; ++half) rows[f][half] = from.rows[first + 64 * f + 8 * half];
+#pragma unroll
+            for (int group = 0; group < kScaleGroups; ++group) columns[group] = from.columns[group];
+        }
+    }
+    __device__ __forceinline__ void add(Accumulator& total, const Accumulator& partial) const {
+#pragma unroll
+        for (int f = 0; f < kFragments; ++f)
+#pragma unroll
+            for (int i = 0; i < kBlockN / 2; ++i) {
+                if constexpr (kBlockScales) {
+                    total[f][i] = fmaf(rows[f][i % 4 / 2] * columns[i / 32], partial[f][i], total[f][i]);
+                } else {
+                    total[f][i] += partial[f][i];
+                }
+            }
+    }
+};
+
 // The same, with partial sums added in FP32 registers every kPromoteTiles steps, since tensor cores round sums towards
 // zero; with two terms, plus 2^-11 times the sums of the products of high and low terms.
 __device__ __forceinline__ void promoted_main_loop(const Block& block, int consumer, bool is_last,
                                                    kw::PipelineState<kNumStages>& state, Accumulator& total) {
     Accumulator partial, small;
+    StepScales scales;
     set_zero(total);
     const int begin = block.first_k_tile(), end = block.end_k_tile();
     for (int k_tile = begin; k_tile < end;) {
@@ -126,6 +181,7 @@ __device__ __forceinline__ void promoted_main_loop(const Block& block, int consu
         for (int i = 0; i < kPromoteTiles && k_tile < end; ++i, ++k_tile, state.advance()) {
             kw::mbarrier_wait_parity(&block.barriers.full[state.stage], state.parity);
             if (kPingPong && k_tile == end - 1 && !is_last) pass_turn(consumer);
+            scales.load(block, state.stage, consumer);
             kw::wgmma_fence();
             multiply(block, state.stage, consumer, 0, 0, !is_first, partial);
             if constexpr (kTerms == 2) {
@@ -137,10 +193,7 @@ __device__ __forceinline__ void promoted_main_loop(const Block& block, int consu
             release(block, state.stage);
             is_first = false;
         }
-#pragma unroll
-        for (int f = 0; f < kFragments; ++f)
-#pragma unroll
-            for (int i = 0; i < kBlockN / 2; ++i) total[f][i] += partial[f][i];
+        scales.add(total, partial);
     }
     if constexpr (kTerms == 2) {
         if (begin < end) {
@@ -152,46 +205,18 @@ __device__ __forceinline__ void promoted_main_loop(const Block& block, int consu
     }
 }
 
-// Scales of a step of K for a thread's two rows of a fragment; loaded one step before they are used.
-struct BlockScales {
-    float rows[kFragments][2];
-
-    __device__ __forceinline__ void load(const GemmParams& p, kw::TileIndex at, int consumer, int k_tile) {
-        if constexpr (kBlockScales) {
-            const long long* const strides = p.block_scale_strides;
-            const int first = at.m + ((kPingPong ? 0 : consumer) * kFragments) * 64 + threadIdx.x % 128 / 32 * 16 + threadIdx.x % 32 / 4;
-            const float column = __ldg(p.column_scale + at.n / 128 * strides[3] + k_tile * strides[4] + at.batch * strides[5]);
-#pragma unroll
-            for (int f = 0; f < kFragments; ++f)
-#pragma unroll
-                for (int half = 0; half < 2; ++half) {
-                    const int row = min(first + 64 * f + 8 * half, p.M - 1);
-                    rows[f][half] = column * __ldg(p.row_scale + row * strides[0] + k_tile * strides[1] + at.batch * strides[2]);
-                }
-        }
-    }
-    __device__ __forceinline__ void add(Accumulator& total, const Accumulator& partial) const {
-#pragma unroll
-        for (int f = 0; f < kFragments; ++f)
-#pragma unroll
-            for (int i = 0; i < kBlockN / 2; ++i)
-                total[f][i] = kBlockScales ? fmaf(rows[f][i % 4 / 2], partial[f][i], total[f][i]) : total[f][i] + partial[f][i];
-    }
-};
-
 // Promotion after every step, with two partial sums: one is added while the tensor cores compute the other.
 __device__ __forceinline__ void overlapped_main_loop(const Block& block, int consumer, bool is_last,
-                                                     kw::PipelineState<kNumStages>& state, kw::TileIndex at,
-                                                     Accumulator& total) {
+                                                     kw::PipelineState<kNumStages>& state, Accumulator& total) {
     Accumulator partial[2];
-    BlockScales scales[2];
+    StepScales scales[2];
     set_zero(total);
     const int begin = block.first_k_tile(), end = block.end_k_tile();
     int previous = 0;
     auto issue = [&](int one, int k_tile) {
-        scales[one].load(block.p, at, consumer, k_tile);
         kw::mbarrier_wait_parity(&block.barriers.full[state.stage], state.parity);
         if (kPingPong && k_tile == end - 1 && !is_last) pass_turn(consumer);
+        scales[one].load(block, state.stage, consumer);
         kw::wgmma_fence();
         multiply(block, state.stage, consumer, 0, 0, false, partial[one]);
         kw::wgmma_commit_group();
@@ -227,9 +252,9 @@ __device__ __forceinline__ void overlapped_main_loop(const Block& block, int con
 }
 
 __device__ __forceinline__ void sum_products(const Block& block, int consumer, bool is_last,
-                                             kw::PipelineState<kNumStages>& state, kw::TileIndex at, Accumulator& acc) {
+                                             kw::PipelineState<kNumStages>& state, Accumulator& acc) {
     if constexpr (kOverlapped) {
-        overlapped_main_loop(block, consumer, is_last, state, at, acc);
+        overlapped_main_loop(block, consumer, is_last, state, acc);
     } else if constexpr (kPromoteTiles > 0) {
         promoted_main_loop(block, consumer, is_last, state, acc);
     } else {

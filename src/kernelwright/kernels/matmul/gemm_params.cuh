@@ -28,7 +28,9 @@ constexpr RowStatistics kRowStatistics = RowStatistics::ROW_STATISTICS;
 
 constexpr int kElementBytes = ELEMENT_BYTES, kBlockK = kw::kSwizzleBytes / kElementBytes, kStepsK = 4;
 constexpr int kConsumersPerTile = kPingPong ? 1 : kNumConsumers, kFragments = kBlockM / (64 * kConsumersPerTile);
-constexpr int kBytesA = kBlockM * kw::kSwizzleBytes, kBytesB = kBlockN * kw::kSwizzleBytes;
+// Columns of B in shared memory: whole panels of a transposed tile.
+constexpr int kLoadedN = kTransposeB ? (kBlockN + kBlockK - 1) / kBlockK * kBlockK : kBlockN;
+constexpr int kBytesA = kBlockM * kw::kSwizzleBytes, kBytesB = kLoadedN * kw::kSwizzleBytes;
 constexpr int kStageBytes = kTerms * (kBytesA + kBytesB);
 constexpr int kOutN = kGated ? kBlockN / 2 : kBlockN;
 constexpr int kStoreColumns = kw::kSwizzleBytes / sizeof(Out);  // contiguous elements of a stored tile
@@ -71,8 +73,15 @@ struct ColumnFactors {
     float bias[!kSwapped && kHasBias ? kOutN : 1], scale[!kSwapped && kHasScales ? kOutN : 1];
 };
 
+// Scales of a step of K: of the rows of A, and of each 64 rows of B.
+constexpr int kScaleGroups = (kBlockN + 63) / 64;
+struct BlockScales {
+    float rows[kBlockM], columns[kScaleGroups];
+};
+
 struct SharedStorage {
     kw::PipelineBarriers<kNumStages> barriers;
+    BlockScales block_scales[kBlockScales ? kNumStages : 1];
     ColumnFactors factors[ColumnFactors::kIsUsed ? kNumConsumers : 1];
 };
 
@@ -80,6 +89,7 @@ struct Block {
     const GemmParams& p;
     unsigned char* const stages;
     kw::PipelineBarriers<kNumStages>& barriers;
+    BlockScales* const block_scales;
     const int rank;  // in the cluster
 
     __device__ int tiles_m() const { return (p.M + kBlockM * kClusterM - 1) / (kBlockM * kClusterM); }

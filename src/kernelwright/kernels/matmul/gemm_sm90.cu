@@ -26,7 +26,7 @@ __device__ __forceinline__ void consume(const Block& block, unsigned char* store
         const bool is_last = tile + block.tile_step() >= block.num_tiles();  // of the block
         if (kPingPong && tile != block.first_tile()) kw::bar_sync(kTurnBarrier + consumer, 256);
         Accumulator acc;
-        sum_products(block, consumer, is_last, state, at, acc);
+        sum_products(block, consumer, is_last, state, acc);
         if constexpr (kPingPong) state.skip((kNumConsumers - 1) * block.k_tiles());
         if constexpr (kSplitK > 1) {
             reduce_and_store(block, acc, consumer, at);
@@ -44,9 +44,10 @@ gemm_sm90(const __grid_constant__ GemmParams p) {
     unsigned char* const stages = shared;
     unsigned char* const store_buffers = stages + kNumStages * kStageBytes;
     SharedStorage& storage = *reinterpret_cast<SharedStorage*>(store_buffers + kNumConsumers * kStoreBuffers * kStoreBytes);
-    const Block block = {p, stages, storage.barriers, kClusterSize > 1 ? static_cast<int>(kw::cluster_ctarank()) : 0};
+    const Block block = {p, stages, storage.barriers, storage.block_scales,
+                         kClusterSize > 1 ? static_cast<int>(kw::cluster_ctarank()) : 0};
     if (threadIdx.x == 0) {
-        storage.barriers.init<kConsumersPerTile * kClusterM * kClusterN>();
+        storage.barriers.init<kConsumersPerTile * kClusterM * kClusterN, kBlockScales ? 33 : 1>();
         kw::fence_mbarrier_init();
         for (int term = 0; term < kTerms; ++term) {
             kw::prefetch_tensormap(&p.a[term]);
@@ -63,6 +64,7 @@ gemm_sm90(const __grid_constant__ GemmParams p) {
     if (threadIdx.x < 128) {
         if constexpr (PRODUCER_REGISTERS > 0) kw::setmaxnreg_dec<PRODUCER_REGISTERS>();
         if (threadIdx.x == 0) produce(block);
+        if (kBlockScales && threadIdx.x / 32 == 1) produce_block_scales(block);
         if constexpr (kSplitK > 1) {
             __syncwarp();
             for (int i = 0; i < 2; ++i) {

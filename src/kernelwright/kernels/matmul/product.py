@@ -10,7 +10,7 @@ from torch import Tensor
 
 from kernelwright.core.errors import DeviceError
 from kernelwright.kernels.matmul.configs import GemmConfig, Variant
-from kernelwright.kernels.matmul.epilogue import ACTIVATIONS, STATISTICS, Epilogue
+from kernelwright.kernels.matmul.epilogue import ACTIVATIONS, BF16_ACTIVATIONS, STATISTICS, Epilogue
 from kernelwright.kernels.matmul.fallback import multiply_with_torch
 from kernelwright.kernels.matmul.launch import GemmLaunch
 from kernelwright.kernels.matmul.operands import ELEMENT_TYPES, is_readable, prepare_operand
@@ -133,11 +133,12 @@ def _launch(
     residual, bias = epilogue.residual, epilogue.bias
     extra = next((one.dtype for one in (residual, bias) if one is not None), out.dtype)
     bias = None if bias is None else bias.to(extra).contiguous()
+    activations = BF16_ACTIVATIONS if out.dtype == torch.bfloat16 else ACTIVATIONS
     variant = Variant(
         sides[0].kind, sides[1].kind, ELEMENT_TYPES[out.dtype], ELEMENT_TYPES[extra],
         transpose_a=sides[0].transposed, transpose_b=sides[1].transposed, tma_store=is_readable(out),
         bias=bias is not None, residual=residual is not None, scales=sides[0].scale is not None and not blocks,
-        activation=ACTIVATIONS[epilogue.activation], gated=epilogue.activation == "swiglu",
+        activation=activations[epilogue.activation], gated=epilogue.activation == "swiglu",
         block_scales=blocks, row_statistics=STATISTICS[epilogue.statistics],
     )  # fmt: skip
     config = choose_config(m, n, a.shape[2], batch, variant, _num_sms(a.device.index), terms=2 if emulated else 1)

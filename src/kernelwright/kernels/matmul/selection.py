@@ -17,6 +17,7 @@ TILES: tuple[tuple[GemmConfig, float, float], ...] = (
     (GemmConfig(256, 128, 4, 2, cluster_m=2), -2.6, 0.838),
     (GemmConfig(128, 224, 4, 2, cluster_m=2), -2.2, 0.736),
     (GemmConfig(128, 192, 4, 2), -2.2, 0.637),
+    (GemmConfig(128, 160, 5, 2), -2.2, 0.545),
     (GemmConfig(128, 112, 6, 2, ping_pong=True), -0.9, 0.364),
     (GemmConfig(128, 96, 6, 2, ping_pong=True), -1.2, 0.344),
     (GemmConfig(64, 256, 4, 2, ping_pong=True), -1.4, 0.427),
@@ -36,20 +37,23 @@ SPLITS, MIN_SPLIT_K_TILES = (2, 4, 8), 8
 SPLIT_TILE = GemmConfig(128, 128, 3, 2, terms=2, promote_tiles=1)
 """FP32 as two FP16 terms. Sums are promoted after every 64 of K: no slower than after 128, and the error on positive
 data is 2.1e-7 in place of 4.7e-7 at K = 4096."""
-FP8_TILE = GemmConfig(128, 128, 6, 2, cluster_m=2, promote_tiles=1)
+FP8_TILES: tuple[tuple[GemmConfig, float, float], ...] = (
+    (GemmConfig(128, 128, 6, 2, promote_tiles=1), 0.0, 0.424),
+    (GemmConfig(128, 192, 4, 2, cluster_m=2, promote_tiles=1), 0.0, 0.607),
+)
+"""The same for FP8, promoted after every 128 of K."""
 
 
 def choose_config(m: int, n: int, k: int, batch: int, variant: Variant, num_sms: int, *, terms: int = 1) -> GemmConfig:
     """The configuration for a product of (batch, m, k) and (batch, k, n)."""
     if terms == 2:
         return SPLIT_TILE
-    if variant.a in ("e4m3", "e5m2"):
-        return FP8_TILE
     k_tiles = -(-k * ELEMENT_BYTES[variant.a] // SWIZZLE_BYTES)
-    is_swappable = batch == 1 and not variant.gated and variant.row_statistics == "kNone"
+    is_fp8 = variant.a in ("e4m3", "e5m2")
+    is_swappable = batch == 1 and not is_fp8 and not variant.gated and variant.row_statistics == "kNone"
     if is_swappable and (m <= MAX_SKINNY_ROWS or (m <= MAX_FEW_ROWS and n <= FEW_ROWS_MAX_COLUMNS)):
         return _choose_skinny(m, n, k_tiles, num_sms)
-    permitted = [tile for tile in TILES if _permits(tile[0], variant)]
+    permitted = [tile for tile in (FP8_TILES if is_fp8 else TILES) if _permits(tile[0], variant)]
     return min(permitted, key=lambda tile: predict_us(*tile, m, n, k_tiles, batch, num_sms, gated=variant.gated))[0]
 
 
@@ -80,7 +84,7 @@ def _permits(config: GemmConfig, variant: Variant) -> bool:
         return False  # a stored tile is 128 bytes wide
     if variant.gated and out_n % 8:
         return False
-    return not variant.transpose_b or (config.block_n % 64 == 0 and (not variant.gated or out_n % 64 == 0))
+    return not (variant.transpose_b and variant.gated) or out_n % 64 == 0
 
 
 def _choose_skinny(m: int, n: int, k_tiles: int, num_sms: int) -> GemmConfig:

@@ -27,6 +27,19 @@ struct GeluErf {
         return x * (x > 0.0f ? 1.0f - tail : tail);
     }
 };
+// For a result in BF16: Phi(x) = 1 / (1 + exp(-x p(x^2))) with a minimax fit of p for |x| < 5; relative error 4e-4, absolute
+// error beyond 5e-7. Two thirds of the instructions of GeluErf.
+struct GeluErfBf16 {
+    static __device__ __forceinline__ float apply(float x) {
+        const float z = fminf(x * x, 25.0f);
+        float p = fmaf(z, 2.9019802e-08f, -2.0528998e-06f);  // times -log2(e)
+        p = fmaf(z, p, 3.9314543e-05f);
+        p = fmaf(z, p, 0.00084793289f);
+        p = fmaf(z, p, -0.10687305f);
+        p = fmaf(z, p, -2.3006304f);
+        return __fdividef(x, 1.0f + exp2f(x * p));
+    }
+};
 struct GeluTanh {
     static __device__ __forceinline__ float apply(float x) {
         // x (1 + tanh(u)) / 2 = x / (1 + exp(-2 u)), without cancellation in the negative tail

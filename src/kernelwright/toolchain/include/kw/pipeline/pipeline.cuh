@@ -7,13 +7,13 @@ namespace kw {
 
 template <int kNumStages>
 struct PipelineBarriers {
-    unsigned long long full[kNumStages];   // arrivals: the producer, with the bytes of its copies
+    unsigned long long full[kNumStages];   // arrivals: producers, one with the bytes of its copies
     unsigned long long empty[kNumStages];  // arrivals: every consumer, of all blocks that read a copy
 
-    template <int kNumConsumers>
+    template <int kNumConsumers, int kNumProducers = 1>
     __device__ void init() {
         for (int stage = 0; stage < kNumStages; ++stage) {
-            mbarrier_init(&full[stage]);
+            mbarrier_init<kNumProducers>(&full[stage]);
             mbarrier_init<kNumConsumers>(&empty[stage]);
         }
     }

@@ -26,10 +26,13 @@ __device__ __forceinline__ void barrier_cluster_arrive_init() {
 __device__ __forceinline__ void barrier_cluster_arrive() { asm volatile("barrier.cluster.arrive.aligned;" ::: "memory"); }
 __device__ __forceinline__ void barrier_cluster_wait() { asm volatile("barrier.cluster.wait.aligned;" ::: "memory"); }
 
-// Loads from an address from `mapa`.
-__device__ __forceinline__ float ld_shared_cluster(unsigned address) {
-    float value;
-    asm volatile("ld.shared::cluster.f32 %0, [%1];" : "=f"(value) : "r"(address) : "memory");
+// Loads from an address from `mapa`, a multiple of 16.
+__device__ __forceinline__ float4 ld_shared_cluster_v4(unsigned address) {
+    float4 value;
+    asm volatile("ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [%4];"
+                 : "=f"(value.x), "=f"(value.y), "=f"(value.z), "=f"(value.w)
+                 : "r"(address)
+                 : "memory");
     return value;
 }
 
