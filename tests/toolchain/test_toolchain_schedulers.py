@@ -7,7 +7,7 @@ from kernelwright.toolchain.emulator import EmulatedKernel
 
 LIST_TILES = """#include "kw/scheduler/stream_k.cuh"
 extern "C" __global__ void list_tiles(int* done, int* steps, int tiles, int k_tiles, int splits) {
-    const kw::StreamKSchedule schedule(tiles, k_tiles, gridDim.x, splits);
+    const kw::StreamKSchedule schedule(tiles, k_tiles, gridDim.x, splits ? kw::last_waves(tiles, gridDim.x) : 0);
     for (int index = 0;; ++index) {
         const kw::StreamKTile work(index, blockIdx.x, schedule);
         if (work.k_end == 0) break;

@@ -34,9 +34,9 @@
 
 // The last waves are split if the idle SMs could compute more than the fixup costs.
 __device__ __forceinline__ kw::StreamKSchedule make_schedule(const GemmParams& p, int num_blocks) {
-    const int tiles = p.tiles_n() * p.tiles_m(), last_wave = tiles % num_blocks;
-    const bool splits = last_wave && (long long)(num_blocks - last_wave) * p.K > FIXUP_COST_K * num_blocks;
-    return {tiles, p.k_tiles(), num_blocks, splits};
+    const int tiles = p.tiles_n() * p.tiles_m(), idle = num_blocks - tiles % num_blocks;
+    const bool pays = (long long)idle * p.K > FIXUP_COST_K * num_blocks;
+    return {tiles, p.k_tiles(), num_blocks, pays ? kw::last_waves(tiles, num_blocks) : 0};
 }
 
 // This thread's slot for a partial tile in the workspace; a block has two: for the start of a tile and for its end.

@@ -4,13 +4,17 @@
 
 namespace kw {
 
+// Tiles of the last wave, if it is not full, and of the wave before it.
+__device__ __forceinline__ int last_waves(int tiles, int num_blocks) {
+    const int last_wave = tiles % num_blocks;
+    return last_wave ? last_wave + (tiles > num_blocks ? num_blocks : 0) : 0;
+}
+
 // The k-tiles of the first `split_tiles` tiles are distributed evenly over all blocks (up to one), as are other tiles.
-// The tiles of the last wave are split, and those of the wave before it, if `splits`.
 struct StreamKSchedule {
     int tiles, k_tiles, num_blocks, split_tiles, k_tiles_per_block, remainder;
-    __device__ StreamKSchedule(int tiles, int k_tiles, int num_blocks, bool splits)
-        : tiles(tiles), k_tiles(k_tiles), num_blocks(num_blocks) {
-        split_tiles = splits ? tiles % num_blocks + (tiles > num_blocks ? num_blocks : 0) : 0;
+    __device__ StreamKSchedule(int tiles, int k_tiles, int num_blocks, int split_tiles)
+        : tiles(tiles), k_tiles(k_tiles), num_blocks(num_blocks), split_tiles(split_tiles) {
         k_tiles_per_block = split_tiles * k_tiles / num_blocks, remainder = split_tiles * k_tiles % num_blocks;
     }
     __device__ int first_k_tile(int block) const { return block * k_tiles_per_block + min(block, remainder); }
