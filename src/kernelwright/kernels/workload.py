@@ -45,7 +45,7 @@ class Workload:
         implementations: functions of the inputs by name: `kernelwright`, `eager`, and the installed baselines.
         reference: the same in FP64, for FP64 inputs; None if results are random.
         work: minimum memory traffic and FLOPs.
-        library_peers: baselines that `benchmark` provides, since they choose by timing; see `benchmark.peers`.
+        library_peers: baselines that `benchmark` provides, since they choose by timing; see `benchmark.kernel_library`.
         plan: the launches of ours on a GPU, if a run without arithmetic cannot collect them.
     """
 

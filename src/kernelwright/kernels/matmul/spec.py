@@ -20,7 +20,7 @@ WEIGHTS = (
 )  # fmt: skip
 """(N, K) of Llama-3 8B, Llama-3 70B, DeepSeek-V3, and of a vocabulary."""
 TOKENS = (1, 16, 64, 128, 512, 4096, 8192)
-SHAPES = (*SQUARES, *((tokens, *weight) for weight in WEIGHTS for tokens in TOKENS))
+SHAPES = tuple(dict.fromkeys((*SQUARES, *((tokens, *weight) for weight in WEIGHTS for tokens in TOKENS))))
 """(M, N, K)."""
 RECORDED_SHAPES = (
     *SQUARES,

@@ -81,6 +81,14 @@ def _product(M: int, N: int, K: int, **changes: Any) -> tuple[Product, ...]:
     return (Product(M, N, K, replace(BF16, **changes)),)
 
 
+def _fp8_product(M: int, N: int, K: int) -> tuple[Product, ...]:
+    return (Product(M, N, K, FP8),)
+
+
+def _fp32_product(M: int, N: int, K: int) -> tuple[Product, ...]:
+    return (Product(M, N, K, FP32, terms=2),)
+
+
 def _linear_gradients(M: int, N: int, K: int) -> tuple[Product, ...]:
     """Of the input, from gradient and weight; of the weight, from input and gradient."""
     of_input = replace(BF16, transpose_b=True)
@@ -170,13 +178,13 @@ USE_CASES = (
     *(
         UseCase(
             "gemm", f"fp8, {name} scales", LARGE_SQUARES, partial(_fp8_operands, by_row=by_row), _SCALED,
-            _scaled_reference, lambda *shape: (Product(*shape, FP8),), _FP8, peers=CUBLASLT,
+            _scaled_reference, _fp8_product, _FP8, peers=CUBLASLT,
         )
         for name, by_row in (("tensor", False), ("row", True))
     ),
     UseCase(
         "gemm", "fp32", FP32_SHAPES, _fp32_operands, {OURS: gemm, EAGER: torch.matmul}, reference.gemm,
-        lambda *shape: (Product(*shape, FP32, terms=2),), _FP32, peers=CUBLASLT,
+        _fp32_product, _FP32, peers=CUBLASLT,
     ),
     UseCase(
         "linear", "forward", (*LINEAR_SHAPES, EPILOGUE_SHAPE), _linear_inputs, _LINEAR, _linear_reference("none"),
@@ -197,7 +205,7 @@ USE_CASES = (
     UseCase(
         "linear", "swiglu", (EPILOGUE_SHAPE,), _gated_inputs,
         {OURS: lambda x, weight: linear(x, weight, activation="swiglu"), EAGER: _eager_swiglu},
-        _linear_reference("swiglu"), lambda M, N, K: _product(M, N, K, gated=True), _BF16 | {"gated": True},
+        _linear_reference("swiglu"), partial(_product, gated=True), _BF16 | {"gated": True},
     ),
 )  # fmt: skip
 
