@@ -7,12 +7,15 @@ import pytest
 
 import kernelwright.kernels as kernels
 from kernelwright.core.errors import NotFoundError
-from kernelwright.kernels.catalog import KERNELS, find_signature, list_kernels
+from kernelwright.kernels.catalog import KERNELS, family_package, find_signature, list_kernels
+from kernelwright.kernels.kernel_spec import CudaSignature
 
 NAMES = {
     *("LayerNorm", "RMSNorm", "ShapeError", "activation", "cross_entropy", "dropout_add", "geglu", "gelu"),
     *(
+        "gemm",
         "layer_norm",
+        "linear",
         "linear_cross_entropy",
         "log_softmax",
         "relu_squared",
@@ -46,6 +49,12 @@ def test_unknown_kernels_are_said():
         find_signature("attention")
     with pytest.raises(NotFoundError, match="softmax has no variant 'sideways'; there are forward, backward"):
         find_signature("softmax:sideways")
+
+
+def test_every_signature_is_in_the_package_of_its_family():
+    for name, kernel in KERNELS.items():
+        assert {signature.package for signature in kernel.variants.values()} == {family_package(name)}
+        assert all(one.path.is_file() for one in kernel.variants.values() if isinstance(one, CudaSignature))
 
 
 def test_listing_touches_nothing_of_torch():

@@ -1,5 +1,6 @@
 """Members of the library as they were measured, from rows made by hand."""
 
+import msgspec
 import pytest
 
 from kernelwright.core.evidence import RowGroup, RowState
@@ -87,3 +88,9 @@ def test_what_is_not_current_says_so_beside_its_figures():
     assert "| 2026-11-22, abc: superseded |" in markdown([old])
     assert summary_text([old]).endswith("\n\nNVIDIA H200, superseded: softmax (1 row). Its code has changed.\n")
     assert "superseded" not in summary_text([RECORD])
+
+
+def test_rows_with_flops_have_their_rate():
+    product = msgspec.structs.replace(row((4, 8, 2), 100.0, 400.0, 200.0), flops=70_000_000_000)
+    text = markdown([section(product)])
+    assert "| TFLOP/s |" in text and "| TB/s |" not in text and "| 700 |" in text

@@ -136,6 +136,10 @@ WRAPPERS = {
     "to_float": ("cvt", "out[1] = kw::to_float(kw::f16{static_cast<unsigned short>(n)});", r"HADD2\.F32"),
     "from_float": ("cvt", "out[1] = kw::from_float<kw::bf16>(x[0]).bits;", r"F2FP?\.BF16"),
     "pack": ("cvt", "out[1] = kw::pack<kw::f16>(x[0], x[1]);", r"F2FP?\.F16"),
+    "unpack": ("cvt", "out[1] = kw::unpack<kw::f16>(n).y;", r"HADD2\.F32"),
+    "ex2_approx": ("approx", "out[1] = kw::ex2_approx(x[0]);", r"MUFU\.EX2"),
+    "rcp_approx": ("approx", "out[1] = kw::rcp_approx(x[0]);", r"MUFU\.RCP"),
+    "fast_exp": ("approx", "out[1] = kw::fast_exp(x[0]);", r"MUFU\.EX2"),
 }
 KERNEL = """#include "kw/ptx/{header}.cuh"
 extern "C" __global__ void __launch_bounds__(256, 1) probe({parameter}const float* x, float* out, int n) {{
@@ -149,6 +153,32 @@ extern "C" __global__ void __launch_bounds__(256, 1) probe({parameter}const floa
     out[0] = held[n] + d[0] + four[0] + two[0];
 }}
 """
+REDUCTIONS = {
+    "warp": ("warp", "out[1] = kw::warp_reduce(x[threadIdx.x]);", {"SHFL.BFLY": 5}),
+    "warp maximum": ("warp", "out[1] = kw::warp_reduce_max(x[threadIdx.x]);", {"SHFL.BFLY": 5, "FMNMX": 5}),
+    "warp softmax": (
+        "max_sum",
+        "const kw::MaxSum sum = kw::warp_reduce(kw::MaxSum{x[threadIdx.x], 1.0f}); out[1] = sum.x + sum.y;",
+        {"SHFL.BFLY": 10, "MUFU.EX2": 1},
+    ),
+    "warp moments": (
+        "moments",
+        "const kw::Moments sum = kw::warp_reduce(kw::Moments{x[threadIdx.x], x[n], held[n], 0.0f}); out[1] = sum.z;",
+        {"SHFL.BFLY": 13, "MUFU.RCP": 5},
+    ),
+    "block": (
+        "block",
+        "__shared__ kw::BlockReduceSmem<float, 8> sums; out[1] = kw::block_reduce(sums, x[threadIdx.x]);",
+        {"SHFL.BFLY": 10, "BAR.SYNC": 2},
+    ),
+    "cluster": (
+        "cluster",
+        "__shared__ kw::ClusterReduceSmem<float, 2, 8> sums; kw::cluster_reduce_init(sums);"
+        "out[1] = kw::cluster_reduce(sums, 0, x[threadIdx.x]);",
+        {"SHFL.BFLY": 10, "STAS": 1, "UCGABAR_ARV": 1, "UCGABAR_WAIT": 1, "SYNCS.ARRIVE": 1, "SYNCS.PHASECHK": 1},
+    ),
+}
+"""Header, call, and the least number of each instruction."""
 
 
 @pytest.mark.parametrize("name", WRAPPERS)
@@ -160,6 +190,18 @@ def test_a_wrapper_becomes_its_instruction(name):
     (lines,) = disassemble(code).values()
     opcodes = [line.opcode for line in lines]
     assert any(re.match(instruction, opcode) for opcode in opcodes), opcodes
+
+
+@pytest.mark.parametrize("name", REDUCTIONS)
+def test_a_reduction_exchanges_partials_without_local_memory(name):
+    pytest.importorskip("cuda.core", reason="CUDA C++ needs the extra cuda")
+    header, body, instructions = REDUCTIONS[name]
+    source = KERNEL.replace("kw/ptx/", "kw/reduce/").format(header=header, body=body, parameter="")
+    (lines,) = disassemble(compile_cubin(source).code).values()
+    opcodes = [line.opcode for line in lines]
+    for start, count in instructions.items():
+        assert sum(opcode.startswith(start) for opcode in opcodes) >= count, (start, opcodes)
+    assert not {"LDL", "STL"} & {line.base_opcode for line in lines}
 
 
 def test_every_wrapper_is_tested():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from importlib import import_module
 from itertools import cycle
 from typing import Any
@@ -30,9 +31,32 @@ SMALL_WORKLOAD_BYTES = 2**20
 """A workload that moves fewer bytes ends before Python launches the next; its call is timed too."""
 
 
+LIBRARY_PEERS = {"cublasLt": "kernelwright.benchmark.cublaslt:BestHeuristic"}
+"""Baselines that choose by timing, by the names in `Workload.library_peers`."""
+
+
 def load_workloads(name: str) -> Iterator[Workload]:
     """The workloads on which a library kernel is measured."""
-    return import_module(f"{family_package(name)}.workloads").workloads(name)
+    return map(add_library_peers, import_module(f"{family_package(name)}.workloads").workloads(name))
+
+
+def add_library_peers(workload: Workload) -> Workload:
+    """The workload with those baselines as implementations; nothing is loaded before their first call."""
+    peers = {name: _LazyPeer(LIBRARY_PEERS[name]) for name in workload.library_peers}
+    return replace(workload, implementations={**workload.implementations, **peers}) if peers else workload
+
+
+class _LazyPeer:
+    """A baseline that is imported in its first call."""
+
+    def __init__(self, path: str) -> None:
+        self._path, self._program = path, None
+
+    def __call__(self, *inputs: Tensor) -> Any:
+        if self._program is None:
+            module, _, name = self._path.partition(":")
+            self._program = getattr(import_module(module), name)()
+        return self._program(*inputs)
 
 
 def measure_workload(workload: Workload) -> KernelRow:
@@ -61,6 +85,7 @@ def measure_workload(workload: Workload) -> KernelRow:
         use_case=workload.use_case,
         size=workload.size,
         bytes=moved,
+        flops=workload.work.total_flops,
         copy_us=min(times[name].time_us for name in copies),
         variants=tuple(
             VariantResult(name=name, failure=failed[name])

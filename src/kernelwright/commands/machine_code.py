@@ -17,6 +17,7 @@ from kernelwright.core.errors import CompileError, MissingDependency, NotFoundEr
 from kernelwright.core.machine_code import CodeDifference, MachineCode
 from kernelwright.core.progress import report_stage
 from kernelwright.kernels.catalog import find_signature
+from kernelwright.kernels.kernel_spec import CudaSignature
 from kernelwright.ladders import find_rung
 from kernelwright.problems.header import LaunchDeclaration, parse_header
 from kernelwright.problems.importing import find_file, import_file, split_target
@@ -141,6 +142,15 @@ def _launch_size(launch: LaunchDeclaration | None, kind: str) -> int | None:
 
 def _from_library(target: str, arch: str) -> tuple[MachineCode, ...]:
     found = find_signature(target.removeprefix(LIBRARY_PREFIX))
+    if isinstance(found, CudaSignature):
+        cubin = compile_cubin(
+            found.path.read_text("utf-8"),
+            arch,
+            defines=found.defines,
+            include_dirs=[found.path.parent],
+            name=str(found.path),
+        )
+        return read_cubin(cubin.code, found.entry, threads=found.threads, dynamic_shared_bytes=found.shared_bytes)
     _import_triton()
     home, _, name = found.function.partition(":")
     function = getattr(import_module(home), name)

@@ -62,6 +62,7 @@ class KernelRow(Record, frozen=True, kw_only=True):
     bytes: int
     copy_us: float
     variants: tuple[VariantResult, ...]
+    flops: int = 0
 
     @property
     def ours(self) -> VariantResult:

@@ -15,7 +15,7 @@ from kernelwright.evidence.kinds import BuildResult, MeasureRequest
 from kernelwright.evidence.rows import current_commit, current_date
 from kernelwright.evidence.source_digests import PACKAGE, combined_digest, find_headers, import_closure, source_digest
 from kernelwright.kernels.catalog import KERNELS, family_package, find_signature
-from kernelwright.kernels.rows.planning import Target, plan_launches
+from kernelwright.kernels.rows.planning import LaunchPlan, Target, plan_launches
 from kernelwright.kernels.workload import OURS, Workload, make_backward
 
 INSTRUMENTS = ("graph clock", "paired comparison")
@@ -117,6 +117,8 @@ def _artifact_digest(workload: Workload, target: Target) -> str:
     from kernelwright.evidence import artifact_digest
     from kernelwright.evidence.dry_run import dry_run
 
+    if workload.plan:
+        return artifact_digest.artifact_digest(LaunchPlan(target, list(workload.plan(target))))
     program = workload.implementations[OURS]
     with dry_run(), plan_launches(target) as plan:
         inputs = workload.make_inputs()

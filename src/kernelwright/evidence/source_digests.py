@@ -204,9 +204,12 @@ def _module_files(module: str) -> list[Path]:
 
 
 def find_headers(sources: Iterable[Path], folder: Path) -> list[Path]:
-    """Every header that the CUDA C++ sources include, from `folder` or from this package."""
-    texts = [path.read_text(encoding="utf-8") for path in sources if path.suffix == ".cu"]
-    return sorted({path for text in texts for path in read_includes(text, [folder, INCLUDE_DIR])})
+    """Every header that the CUDA C++ sources include, from their own folder, from `folder` or from this package."""
+    found: set[Path] = set()
+    for path in sources:
+        if path.suffix == ".cu":
+            found.update(read_includes(path.read_text(encoding="utf-8"), [path.parent, folder, INCLUDE_DIR]))
+    return sorted(found)
 
 
 def combined_digest(paths: Iterable[Path]) -> str:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from kernelwright.core.errors import NotFoundError
 from kernelwright.core.library import KernelLibrary, LibraryKernel
 from kernelwright.kernels.activations.spec import KERNELS as ACTIVATIONS
-from kernelwright.kernels.kernel_spec import Kernel, OfflineSignature
+from kernelwright.kernels.kernel_spec import CudaSignature, Kernel, OfflineSignature
 from kernelwright.kernels.losses.spec import KERNELS as LOSSES
+from kernelwright.kernels.matmul.spec import KERNELS as MATMUL
 from kernelwright.kernels.norms.spec import KERNELS as NORMS
 from kernelwright.kernels.rotary.spec import KERNELS as ROTARY
 from kernelwright.kernels.softmaxes.spec import KERNELS as SOFTMAXES
 
-KERNELS = {one.name: one for one in (*NORMS, *SOFTMAXES, *LOSSES, *ACTIVATIONS, *ROTARY)}
+KERNELS = {one.name: one for one in (*NORMS, *SOFTMAXES, *LOSSES, *ACTIVATIONS, *ROTARY, *MATMUL)}
 
 
 def list_kernels() -> KernelLibrary:
@@ -34,10 +35,10 @@ def _to_record(kernel: Kernel) -> LibraryKernel:
 
 def family_package(name: str) -> str:
     """The package of a kernel's family."""
-    return next(iter(KERNELS[name].variants.values())).function.rpartition(".")[0]
+    return next(iter(KERNELS[name].variants.values())).package
 
 
-def find_signature(target: str) -> OfflineSignature:
+def find_signature(target: str) -> OfflineSignature | CudaSignature:
     """The offline signature of `NAME` or `NAME:VARIANT`; the first variant by default.
 
     Raises:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 DTYPES = ("float16", "bfloat16", "float32")
 ParamMap = dict[str, str | int | float | bool]
@@ -11,7 +12,7 @@ ParamMap = dict[str, str | int | float | bool]
 
 @dataclass(frozen=True)
 class OfflineSignature:
-    """A device kernel with the parameters of a typical launch, for compilation without a GPU.
+    """A Triton kernel with the parameters of a typical launch, for compilation without a GPU.
 
     Attributes:
         function: module and name, `kernelwright.kernels.norms.kernel:norm_forward`.
@@ -21,6 +22,36 @@ class OfflineSignature:
     function: str
     params: ParamMap
     num_warps: int
+
+    @property
+    def package(self) -> str:
+        """The package of the kernel's family."""
+        return self.function.rpartition(".")[0]
+
+
+@dataclass(frozen=True)
+class CudaSignature:
+    """A CUDA C++ kernel with the macros and the block of a typical launch, for compilation without a GPU.
+
+    Attributes:
+        package: of the kernel's family, `kernelwright.kernels.matmul`.
+        source: file in that package.
+        entry: name of the kernel.
+        defines: macros.
+        threads, shared_bytes: threads and dynamic shared memory of a block.
+    """
+
+    package: str
+    source: str
+    entry: str
+    defines: Mapping[str, str]
+    threads: int
+    shared_bytes: int
+
+    @property
+    def path(self) -> Path:
+        """The source file."""
+        return Path(__file__).parents[1].joinpath(*self.package.split(".")[1:], self.source)
 
 
 @dataclass(frozen=True)
@@ -37,7 +68,7 @@ class Kernel:
     name: str
     summary: str
     entry_point: str
-    variants: Mapping[str, OfflineSignature]
+    variants: Mapping[str, OfflineSignature | CudaSignature]
     limits: str
     source: str
     dtypes: tuple[str, ...] = DTYPES

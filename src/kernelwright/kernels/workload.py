@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
@@ -13,6 +13,7 @@ from torch import Tensor
 
 from kernelwright.core.library import EAGER, OURS
 from kernelwright.core.work import Work
+from kernelwright.kernels.rows.planning import CudaLaunch, Target
 
 __all__ = [
     "DIRECTIONS",
@@ -44,6 +45,8 @@ class Workload:
         implementations: functions of the inputs by name: `kernelwright`, `eager`, and the installed baselines.
         reference: the same in FP64, for FP64 inputs; None if results are random.
         work: minimum memory traffic and FLOPs.
+        library_peers: baselines that `benchmark` provides, since they choose by timing; see `benchmark.kernel_library`.
+        plan: the launches of ours on a GPU, if a run without arithmetic cannot collect them.
     """
 
     kernel: str
@@ -54,6 +57,8 @@ class Workload:
     implementations: Mapping[str, Implementation]
     reference: Implementation | None
     work: Work
+    library_peers: tuple[str, ...] = ()
+    plan: Callable[[Target], Sequence[CudaLaunch]] | None = None
 
 
 def make_workloads(

@@ -69,7 +69,8 @@ def _sections(record: RowGroup) -> Iterator[str]:
     yield f"## {record.name}: {record.machine}\n\n{row_states.dates_text(record.states)}.\n"
     for use_case, rows, states in _rows_by_use_case(record):
         yield f"### {use_case}\n"
-        yield "| " + " | ".join(COLUMNS) + " |\n|" + "---|" * len(COLUMNS)
+        columns = [("TFLOP/s" if rows[0].flops and one == "TB/s" else one) for one in COLUMNS]
+        yield "| " + " | ".join(columns) + " |\n|" + "---|" * len(columns)
         for row, state in zip(rows, states, strict=True):
             yield "| " + " | ".join([*_cells(row), row_states.row_state_text(state)]) + " |"
         yield ""
@@ -83,7 +84,7 @@ def _cells(row: KernelRow) -> list[str]:
         "x".join(map(str, row.size)),
         bytes_text(row.bytes),
         time_text(ours_us),
-        f"{row.bytes / ours_us / 1e6:.2f}",
+        f"{row.flops / ours_us / 1e6:.0f}" if row.flops else f"{row.bytes / ours_us / 1e6:.2f}",
         f"{row.fraction_of_copy_speed:.2f}",
         f"{row.best_other.name}, {time_text(row.best_other.time_us or 0.0)}",
         f"{row.speedup:.2f}",

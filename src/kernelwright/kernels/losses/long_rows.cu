@@ -27,21 +27,21 @@ __device__ __forceinline__ float pivot_for(const void* x, long long row_offs, co
 }
 
 // Replaces `values` by e^(value - thread maximum) and returns this thread's partial result.
-__device__ __forceinline__ MaxSumExtra local_stats(float (&values)[kEach][kLanes], const ThreadSlice& slice,
+__device__ __forceinline__ kw::MaxSumExtra local_stats(float (&values)[kEach][kLanes], const ThreadSlice& slice,
                                                    float logit, float pivot) {
-    const float local = thread_max(values), shift = finite_shift(local);
+    const float local = thread_max(values), shift = kw::finite_shift(local);
     float sum = 0.0f, centered_sum = 0.0f;
 #pragma unroll
     for (int i = 0; i < kEach; ++i)
 #pragma unroll
         for (int j = 0; j < kLanes; ++j) {
             if (HAS_LABEL_SMOOTHING && slice.contains(i)) centered_sum += values[i][j] - pivot;
-            sum += values[i][j] = fast_exp(values[i][j] - shift);
+            sum += values[i][j] = kw::fast_exp(values[i][j] - shift);
         }
-    return MaxSumExtra{local, sum, logit, centered_sum};
+    return kw::MaxSumExtra{local, sum, logit, centered_sum};
 }
 
-__device__ __forceinline__ float row_loss(const MaxSumExtra& row_stats, const Target& target, float label_smoothing,
+__device__ __forceinline__ float row_loss(const kw::MaxSumExtra& row_stats, const Target& target, float label_smoothing,
                                           float z_loss) {
     const float log_sum = logf(row_stats.y), lse = row_stats.x + log_sum;
     float loss = (1.0f - label_smoothing) * ((row_stats.x - row_stats.z) + log_sum) + z_loss * lse * lse;
@@ -55,18 +55,18 @@ cross_entropy_forward(const void* x, const long long* targets, float* losses, fl
                       long long stride_outer, long long stride_inner, long long ignore_index, float label_smoothing,
                       float z_loss, unsigned M) {
     kw::griddepcontrol_wait();
-    __shared__ ClusterReduceSmem<MaxSumExtra> board;
+    __shared__ ClusterReduceSmem<kw::MaxSumExtra> board;
     const ThreadSlice slice;
     const unsigned row = blockIdx.x / CLUSTER_SIZE;
     const long long row_offs = row_offset(row, inner_size, stride_outer, stride_inner);
     const bool is_writer = blockIdx.x % CLUSTER_SIZE == 0 && threadIdx.x == 0;
     const Target target(targets[row], ignore_index);
     float values[kEach][kLanes];
-    load_slice(values, x, row_offs, slice, -infinity());
-    cluster_reduce_init(board);
+    load_slice(values, x, row_offs, slice, -kw::infinity());
+    kw::cluster_reduce_init(board);
     const float logit = is_writer && target.in_range() ? load_element(x, row_offs + target.index) : 0.0f;
-    const MaxSumExtra row_stats =
-        cluster_reduce(board, 0, local_stats(values, slice, logit, pivot_for(x, row_offs, target)));
+    const kw::MaxSumExtra row_stats =
+        kw::cluster_reduce(board, 0, local_stats(values, slice, logit, pivot_for(x, row_offs, target)));
     if (!is_writer) return;
     losses[row] = row_loss(row_stats, target, label_smoothing, z_loss);
     if (lse != nullptr) lse[row] = row_stats.x, lse[M + row] = logf(row_stats.y);
@@ -77,24 +77,24 @@ cross_entropy_gradient(void* x, const long long* targets, const float* scale, fl
                        unsigned inner_size, long long stride_outer, long long stride_inner, long long ignore_index,
                        float label_smoothing, float z_loss) {
     kw::griddepcontrol_wait();
-    __shared__ ClusterReduceSmem<MaxSumExtra> board;
+    __shared__ ClusterReduceSmem<kw::MaxSumExtra> board;
     const ThreadSlice slice;
     const unsigned row = blockIdx.x / CLUSTER_SIZE;
     const long long row_offs = row_offset(row, inner_size, stride_outer, stride_inner);
     const Target target(targets[row], ignore_index);
     float values[kEach][kLanes];
-    load_slice(values, x, row_offs, slice, -infinity());
-    cluster_reduce_init(board);
+    load_slice(values, x, row_offs, slice, -kw::infinity());
+    kw::cluster_reduce_init(board);
     const bool owns_target =
         threadIdx.x == 0 && target.in_range() && target.index / (kPart * kLanes) == blockIdx.x % CLUSTER_SIZE;
     const float logit = owns_target ? load_element(x, row_offs + target.index) : 0.0f;
-    const MaxSumExtra local = local_stats(values, slice, logit, pivot_for(x, row_offs, target)),
-                      row_stats = cluster_reduce(board, 0, local);
+    const kw::MaxSumExtra local = local_stats(values, slice, logit, pivot_for(x, row_offs, target)),
+                      row_stats = kw::cluster_reduce(board, 0, local);
     if (blockIdx.x % CLUSTER_SIZE == 0 && threadIdx.x == 0)
         losses[row] = row_loss(row_stats, target, label_smoothing, z_loss);
     const float dloss = target.not_ignored ? (target.in_range() ? *scale : quiet_nan()) : 0.0f;
     const float lse_grad = 1.0f + 2.0f * z_loss * (row_stats.x + logf(row_stats.y));
-    const float softmax_scale = dloss * lse_grad * fast_exp(local.x - row_stats.x) * rcp_approx(row_stats.y);
+    const float softmax_scale = dloss * lse_grad * kw::fast_exp(local.x - row_stats.x) * kw::rcp_approx(row_stats.y);
     const float smoothing_grad = dloss * (label_smoothing / COLUMNS), one_minus_smoothing = 1.0f - label_smoothing;
 #pragma unroll
     for (int i = 0; i < kEach; ++i) {

@@ -10,7 +10,7 @@
 #include "shared_row.cuh"
 
 #if SUBTRACT_MEAN
-using RowStats = Moments;
+using RowStats = kw::Moments;
 #else
 using RowStats = float;
 #endif
@@ -39,7 +39,7 @@ norm_forward(const void* x, const void* residual, const void* weight, const void
             if (HAS_WEIGHT) cp_async_slice_cached(along, weight, slice);
             if (HAS_BIAS) cp_async_slice_cached(along + HAS_WEIGHT * kAlong, bias, slice);
             kw::cp_async_commit_group();
-            cluster_reduce_init(board);
+            kw::cluster_reduce_init(board);
         }
 #if HAS_RESIDUAL
 #pragma unroll
@@ -50,7 +50,7 @@ norm_forward(const void* x, const void* residual, const void* weight, const void
         }
 #endif
 #if SUBTRACT_MEAN
-        const Moments stats = cluster_reduce(board, round++, thread_moments(values, slice));
+        const kw::Moments stats = kw::cluster_reduce(board, round++, thread_moments(values, slice));
         const float mean_hi = stats.w + stats.y, mean_lo = (stats.w - mean_hi) + stats.y, sum_sq = stats.z;
 #else
         float thread_sum_sq = 0.0f;
@@ -58,7 +58,7 @@ norm_forward(const void* x, const void* residual, const void* weight, const void
         for (int i = 0; i < kEach; ++i)
 #pragma unroll
             for (int j = 0; j < kLanes; ++j) thread_sum_sq += values[i][j] * values[i][j];
-        const float sum_sq = cluster_reduce(board, round++, thread_sum_sq);
+        const float sum_sq = kw::cluster_reduce(board, round++, thread_sum_sq);
 #endif
         const float rstd_row = rsqrtf(sum_sq * (1.0f / COLUMNS) + eps);
         if (rstd != nullptr && blockIdx.x % CLUSTER_SIZE == 0 && threadIdx.x == 0) {

@@ -43,7 +43,7 @@ norm_backward(const void* dy, const void* dresidual, const void* x, const void* 
     };
     if (HAS_WEIGHT) cp_async_slice_cached(along, weight, slice);
     cp_async_row(0);
-    cluster_reduce_init(board);
+    kw::cluster_reduce_init(board);
     float rstd_row = rstd[first_row], mean_row = SUBTRACT_MEAN ? mean[first_row] : 0.0f;
     float dweight_acc[kEach][kLanes] = {}, dbias_acc[kEach][kLanes] = {};
     for (unsigned row = first_row, round = 0; row < M; row += num_clusters, ++round) {
@@ -76,7 +76,7 @@ norm_backward(const void* dy, const void* dresidual, const void* x, const void* 
                 if (WANTS_BIAS) dbias_acc[i][j] += dy_vec[j];
             }
         }
-        row_sums = cluster_reduce(board, round, row_sums);
+        row_sums = kw::cluster_reduce(board, round, row_sums);
         const float c_xhat = row_sums.x * (1.0f / COLUMNS) * rstd_row * rstd_row * rstd_row,
                     c_mean = row_sums.y * (1.0f / COLUMNS) * rstd_row;
         const float weight_shift = weight_offset * rstd_row;

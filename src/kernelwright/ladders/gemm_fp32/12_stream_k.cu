@@ -27,46 +27,17 @@
 
 #define NUM_STAGES 3  // best of two to five here; without stream-K, four
 
+#include "kw/scheduler/stream_k.cuh"
 #include "mainloop.cuh"
 
 #define FIXUP_COST_K 74  // steps of k that the idle SMs could compute in the time of the fixup
 
-// The k-tiles of the first `split_tiles` tiles are distributed evenly over all blocks (up to one), as are other tiles.
-struct StreamKSchedule {
-    int tiles, k_tiles, num_blocks, split_tiles, k_tiles_per_block, remainder;
-    __device__ StreamKSchedule(const GemmParams& p, int num_blocks) : num_blocks(num_blocks) {
-        tiles = p.tiles_n() * p.tiles_m(), k_tiles = p.k_tiles();
-        const int last_wave = tiles % num_blocks;
-        split_tiles = last_wave && (long long)(num_blocks - last_wave) * p.K > FIXUP_COST_K * num_blocks
-                          ? last_wave + (tiles > num_blocks ? num_blocks : 0)
-                          : 0;
-        k_tiles_per_block = split_tiles * k_tiles / num_blocks, remainder = split_tiles * k_tiles % num_blocks;
-    }
-    __device__ int first_k_tile(int block) const { return block * k_tiles_per_block + min(block, remainder); }
-    __device__ int block_of_k_tile(int k_tile) const {
-        const int longer = remainder * (k_tiles_per_block + 1);
-        return k_tile < longer ? k_tile / (k_tiles_per_block + 1) : remainder + (k_tile - longer) / k_tiles_per_block;
-    }
-};
-
-// The index-th work tile of a block; `k_end` is 0 after the last one.
-struct WorkTile {
-    int tile, k_begin, k_end;
-    __device__ WorkTile(int index, const StreamKSchedule& schedule) {
-        const int k_tiles = schedule.k_tiles;
-        const int begin = schedule.first_k_tile(blockIdx.x), end = schedule.first_k_tile(blockIdx.x + 1);
-        const int num_split = end > begin ? (end - 1) / k_tiles - begin / k_tiles + 1 : 0;
-        if (index < num_split) {
-            tile = begin / k_tiles + index;
-            k_begin = index ? 0 : begin % k_tiles;
-            k_end = min(k_tiles, end - tile * k_tiles);
-        } else {
-            tile = schedule.split_tiles + blockIdx.x + (index - num_split) * schedule.num_blocks;
-            k_begin = 0;
-            k_end = tile < schedule.tiles ? k_tiles : 0;
-        }
-    }
-};
+// The last waves are split if the idle SMs could compute more than the fixup costs.
+__device__ __forceinline__ kw::StreamKSchedule make_schedule(const GemmParams& p, int num_blocks) {
+    const int tiles = p.tiles_n() * p.tiles_m(), idle = num_blocks - tiles % num_blocks;
+    const bool pays = (long long)idle * p.K > FIXUP_COST_K * num_blocks;
+    return {tiles, p.k_tiles(), num_blocks, pays ? kw::last_waves(tiles, num_blocks) : 0};
+}
 
 // This thread's slot for a partial tile in the workspace; a block has two: for the start of a tile and for its end.
 __device__ __forceinline__ float4* partial_ptr(float* workspace, int block, bool starts_tile) {
@@ -76,12 +47,12 @@ __device__ __forceinline__ float4* partial_ptr(float* workspace, int block, bool
 template <bool aligned>
 __device__ __forceinline__ void compute(const GemmParams& p, float* workspace) {
     for (int index = 0;; ++index) {
-        const WorkTile work(index, StreamKSchedule(p, gridDim.x));
+        const kw::StreamKTile work(index, blockIdx.x, make_schedule(p, gridDim.x));
         if (work.k_end == 0) break;
         float acc[TM][TN] = {};
         mainloop<aligned>(p, work.tile, work.k_begin, work.k_end, acc);
         kw::hide_from_optimizer(index);  // recompute the work tile: kept in registers, it would slow the loop
-        const WorkTile done(index, StreamKSchedule(p, gridDim.x));
+        const kw::StreamKTile done(index, blockIdx.x, make_schedule(p, gridDim.x));
         const bool is_full_tile = done.k_begin == 0 && done.k_end == p.k_tiles();
         float4* const my_partial = partial_ptr(workspace, blockIdx.x, done.k_begin == 0);
         const ThreadTile thread_tile(threadIdx.x);
@@ -116,7 +87,7 @@ gemm_stream_k(const float* a, const float* b, const float* c, float* out, float*
 extern "C" __global__ void __launch_bounds__(THREADS)
 stream_k_fixup(float* workspace, const float* c, float* out, int M, int N, int K, float alpha, float beta, int sms) {
     const GemmParams p = {workspace, workspace, c, out, M, N, K, alpha, beta};
-    const StreamKSchedule schedule(p, sms);
+    const kw::StreamKSchedule schedule = make_schedule(p, sms);
     const int tile = blockIdx.y, begin = tile * schedule.k_tiles, end = begin + schedule.k_tiles;
     if (tile >= schedule.split_tiles) return;
     int block = schedule.block_of_k_tile(begin);

@@ -61,4 +61,20 @@ __device__ __forceinline__ unsigned pack<f16>(float low, float high) {
     return two;
 }
 
+// The same in reverse.
+template <typename T>
+__device__ __forceinline__ float2 unpack(unsigned two);
+template <>
+__device__ __forceinline__ float2 unpack<bf16>(unsigned two) {
+    return {__uint_as_float(two << 16), __uint_as_float(two & 0xffff0000u)};
+}
+template <>
+__device__ __forceinline__ float2 unpack<f16>(unsigned two) {
+    float2 wide;
+    asm("{.reg .f16 a, b; mov.b32 {a, b}, %2; cvt.f32.f16 %0, a; cvt.f32.f16 %1, b;}"
+        : "=f"(wide.x), "=f"(wide.y)
+        : "r"(two));
+    return wide;
+}
+
 }  // namespace kw

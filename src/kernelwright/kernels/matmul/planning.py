@@ -1,0 +1,63 @@
+"""The kernels of a product whose operands are read where they are, without a GPU: for offline compilation and for
+evidence. `tests/kernels/test_kernels_matmul_op.py` compares them with what a call launches."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from kernelwright.kernels.matmul.configs import GemmConfig, Variant, make_defines
+from kernelwright.kernels.matmul.selection import choose_config
+from kernelwright.kernels.rows.planning import CudaLaunch, Target
+
+FOLDER = Path(__file__).parent
+SOURCE, ENTRY, SPLIT_SOURCE = "gemm_sm90.cu", "gemm_sm90", "split.cu"
+RECOMPUTE_ENTRY, SPLIT_ENTRY = "recompute_lost", "split_rows"
+BF16 = Variant("bf16", "bf16", "bf16", "bf16")
+FP8 = Variant("e4m3", "e4m3", "bf16", "bf16", scales=True)
+FP32 = Variant("f16", "f16", "f32", "f32", scales=True)
+"""Of FP32 operands in two terms."""
+
+
+@dataclass(frozen=True)
+class Product:
+    """A product of (m, k) and (k, n).
+
+    Attributes:
+        variant: for operands in this order.
+        terms: 2 for FP32 operands in two terms.
+    """
+
+    m: int
+    n: int
+    k: int
+    variant: Variant
+    terms: int = 1
+
+    def plan(self, num_sms: int) -> tuple[GemmConfig, Variant]:
+        """The configuration, and the variant that is compiled with it."""
+        variant = self.variant
+        config = choose_config(self.m, self.n, self.k, 1, variant, num_sms, terms=self.terms)
+        if config.swapped:
+            variant = replace(
+                variant,
+                a=variant.b,
+                b=variant.a,
+                transpose_a=variant.transpose_b,
+                transpose_b=variant.transpose_a,
+                tma_store=variant.tma_store and variant.out != "f32",
+            )
+        return config, replace(variant, tma_store=variant.tma_store and config.split_k == 1)
+
+
+def plan_launches(products: tuple[Product, ...], target: Target) -> tuple[CudaLaunch, ...]:
+    """The launches of products on a target, in order."""
+    launches = []
+    for product in products:
+        defines = make_defines(*product.plan(target.multiprocessors))
+        if product.terms == 2:
+            launches += [CudaLaunch(FOLDER / SPLIT_SOURCE, SPLIT_ENTRY, {}, FOLDER)] * 2
+        launches.append(CudaLaunch(FOLDER / SOURCE, ENTRY, defines, FOLDER))
+        if product.terms == 2:
+            launches.append(CudaLaunch(FOLDER / SOURCE, RECOMPUTE_ENTRY, defines, FOLDER))
+    return tuple(launches)
