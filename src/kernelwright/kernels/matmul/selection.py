@@ -8,7 +8,9 @@ memory: there the tile is chosen that keeps enough loads in flight.
 
 from __future__ import annotations
 
-from kernelwright.kernels.matmul.configs import ELEMENT_BYTES, SWIZZLE_BYTES, GemmConfig, Variant
+from dataclasses import replace
+
+from kernelwright.kernels.matmul.configs import ELEMENT_BYTES, MAX_SHARED_BYTES, SWIZZLE_BYTES, GemmConfig, Variant
 
 TILES: tuple[tuple[GemmConfig, float, float], ...] = (
     (GemmConfig(128, 128, 6, 2, ping_pong=True), -1.2, 0.407),
@@ -46,6 +48,14 @@ FP8_TILES: tuple[tuple[GemmConfig, float, float], ...] = (
 
 def choose_config(m: int, n: int, k: int, batch: int, variant: Variant, num_sms: int, *, terms: int = 1) -> GemmConfig:
     """The configuration for a product of (batch, m, k) and (batch, k, n)."""
+    config = _choose_tile(m, n, k, batch, variant, num_sms, terms)
+    placed = replace(variant, transpose_b=False) if config.swapped else variant
+    while placed.shared_bytes(config) > MAX_SHARED_BYTES // config.min_blocks:
+        config = replace(config, num_stages=config.num_stages - 1)
+    return config
+
+
+def _choose_tile(m: int, n: int, k: int, batch: int, variant: Variant, num_sms: int, terms: int) -> GemmConfig:
     if terms == 2:
         return SPLIT_TILE
     k_tiles = -(-k * ELEMENT_BYTES[variant.a] // SWIZZLE_BYTES)
