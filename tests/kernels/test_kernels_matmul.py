@@ -1,6 +1,7 @@
 """Matrix products: values against FP64, every layout and epilogue, gradients, wrong arguments, choice of tiles."""
 
 import itertools
+import json
 import random
 from dataclasses import replace
 
@@ -10,10 +11,11 @@ from torch.nn import functional as F
 
 from kernelwright.core.errors import DeviceError, UsageError
 from kernelwright.kernels.matmul import product
-from kernelwright.kernels.matmul.configs import MAX_SHARED_BYTES, Variant
+from kernelwright.kernels.matmul.configs import MAX_SHARED_BYTES, GemmConfig, Variant
 from kernelwright.kernels.matmul.launch import compile_product
 from kernelwright.kernels.matmul.op import gemm, linear
 from kernelwright.kernels.matmul.operands import is_readable, padded_pitch, prepare_operand
+from kernelwright.kernels.matmul.recorded import PACKAGED, find_recorded
 from kernelwright.kernels.matmul.row_statistics import gemm_with_row_statistics
 from kernelwright.kernels.matmul.selection import FP8_TILES, SPLIT_TILE, TILES, choose_config
 from kernelwright.kernels.operators import ShapeError
@@ -314,3 +316,30 @@ def test_a_tile_compiles_to_wgmma_and_tma_without_spills(config, variant, instru
     loop = [at for at, one in enumerate(code) if one.base_opcode in ("HGMMA", "QGMMA")]
     assert not any(one.base_opcode in ("STL", "LDL") for one in code[loop[0] : loop[-1]]), "registers are spilled"
     assert ("UTMALDG.3D.MULTICAST" in opcodes) == (config.cluster_m * config.cluster_n > 1)
+
+
+def test_a_users_table_overrides_recorded_tiles(tmp_path, monkeypatch):
+    assert choose_config(128, 4096, 4096, 1, BF16, 132) == find_recorded(128, 4096, 4096, 1, BF16)
+    own = {"block_m": 64, "block_n": 256, "num_stages": 4, "num_consumers": 1}
+    path = tmp_path / "tuned.json"
+    path.write_text(json.dumps({"rows": [{"m": 128, "n": 4096, "k": 4096, "b": "nk", "config": own}]}))
+    monkeypatch.setenv("KERNELWRIGHT_MATMUL_TUNED", str(path))
+    assert choose_config(100, 4096, 4096, 1, BF16, 132) == GemmConfig(**own)
+    assert choose_config(300, 4096, 4096, 1, BF16, 132) != GemmConfig(**own)
+    assert choose_config(100, 4096, 4096, 1, replace(BF16, transpose_b=True), 132) != GemmConfig(**own)
+    assert choose_config(100, 4096, 4096, 4, BF16, 132) != GemmConfig(**own)
+    wrong = tmp_path / "wrong.json"
+    wrong.write_text('{"rows": [{"m": 1}]}')
+    monkeypatch.setenv("KERNELWRIGHT_MATMUL_TUNED", str(wrong))
+    with pytest.raises(UsageError, match="no table of tuned products"):
+        choose_config(128, 4096, 4096, 1, BF16, 132)
+
+
+def test_every_recorded_tile_is_chosen_for_its_product():
+    rows = json.loads(PACKAGED.read_text())["rows"]
+    for row in rows:
+        variant = replace(BF16, transpose_b=row["b"] == "kn")
+        config = choose_config(row["m"], row["n"], row["k"], 1, variant, 132)
+        recorded = GemmConfig(**row["config"])
+        assert replace(config, num_stages=recorded.num_stages) == recorded
+        assert config.split_k == 1 or row["k"] // 64 >= config.split_k

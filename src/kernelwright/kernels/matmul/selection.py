@@ -3,7 +3,7 @@
 The model is for ranking. A wave of tiles takes `fixed + k_tiles * step`; both were fitted by least squares to 18
 products of 16-bit operands for each tile (1024 to 16384, K from 1024 to 16384) on an H200 at its power limit, to within
 8 %, with errors that are alike for all tiles of one product. Products of at most 64 rows are read at the speed of
-memory: there the tile is chosen that keeps enough loads in flight.
+memory: there the tile is chosen that keeps enough loads in flight. Measured choices of `recorded.py` come first.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from kernelwright.kernels.matmul.configs import ELEMENT_BYTES, MAX_SHARED_BYTES, SWIZZLE_BYTES, GemmConfig, Variant
+from kernelwright.kernels.matmul.recorded import find_recorded
 
 TILES: tuple[tuple[GemmConfig, float, float], ...] = (
     (GemmConfig(128, 128, 6, 2, ping_pong=True), -1.2, 0.407),
@@ -58,6 +59,8 @@ def choose_config(m: int, n: int, k: int, batch: int, variant: Variant, num_sms:
 def _choose_tile(m: int, n: int, k: int, batch: int, variant: Variant, num_sms: int, terms: int) -> GemmConfig:
     if terms == 2:
         return SPLIT_TILE
+    if recorded := find_recorded(m, n, k, batch, variant):
+        return recorded
     k_tiles = -(-k * ELEMENT_BYTES[variant.a] // SWIZZLE_BYTES)
     is_fp8 = variant.a in ("e4m3", "e5m2")
     is_swappable = batch == 1 and not is_fp8 and not variant.gated and variant.row_statistics == "kNone"
@@ -102,10 +105,9 @@ def _choose_skinny(m: int, n: int, k_tiles: int, num_sms: int) -> GemmConfig:
     of 50 to 940 MB, H200; where tiles fill half of the chip at most, blocks share the steps of K."""
     if m <= MAX_VECTOR_ROWS and n >= 128 * num_sms:
         return GemmConfig(128, 8 if m <= 8 else 16, 8, 2, swapped=True)
-    splits = [split for split in SPLITS if split * -(-n // 64) <= num_sms and k_tiles >= split * MIN_SPLIT_K_TILES]
-    split = max(splits, default=1)
-    if m > MAX_SKINNY_ROWS:
-        return GemmConfig(64, 128, 8, 1, split_k=split, swapped=True)
-    if m > MAX_VECTOR_ROWS:
-        return GemmConfig(64, 64, 6, 1, split_k=split, swapped=True, min_blocks=2)
-    return GemmConfig(64, 8 if m <= 8 else 16, 8, 1, split_k=split, swapped=True, min_blocks=2)
+    columns = 64 if MAX_VECTOR_ROWS < m <= MAX_SKINNY_ROWS or 64 * num_sms >= n * -(-m // 64) else 128
+    columns = columns if m > MAX_VECTOR_ROWS else 8 if m <= 8 else 16
+    tiles = -(-n // 64) * -(-m // columns)
+    splits = [split for split in SPLITS if split * tiles <= num_sms and k_tiles >= split * MIN_SPLIT_K_TILES]
+    min_blocks = 2 if m <= MAX_VECTOR_ROWS else 1
+    return GemmConfig(64, columns, 8, 1, split_k=max(splits, default=1), swapped=True, min_blocks=min_blocks)
