@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._C import _get_tracing_state, _len_torch_dispatch_stack  # pyright: ignore
 from torch._C._functorch import is_legacy_batchedtensor, peek_interpreter_stack  # pyright: ignore
 from torch.autograd import forward_ad
 
@@ -126,12 +127,17 @@ def can_skip_dispatcher(*tensors: Tensor | None) -> bool:
     Raises:
         UsageError: forward-mode differentiation is active.
     """
-    if on_fast_path():
+    if torch.compiler.is_compiling():
+        return False
+    if FAST_PATH.enabled:
         return True
-    if not is_plain_eager():
+    if not _has_no_mode():
         return False
     grad_enabled = torch.is_grad_enabled()
-    return all(is_plain_tensor(tensor, grad_enabled) for tensor in tensors if tensor is not None)
+    for tensor in tensors:  # noqa: SIM110 -- a generator would take as long as the checks
+        if tensor is not None and not is_plain_tensor(tensor, grad_enabled):
+            return False
+    return True
 
 
 def is_plain_eager() -> bool:
@@ -140,12 +146,13 @@ def is_plain_eager() -> bool:
     Raises:
         UsageError: forward-mode differentiation is active.
     """
-    if torch.compiler.is_compiling():
-        return False
-    raise_if_forward_mode()
-    return not (
-        peek_interpreter_stack() is not None or torch._C._len_torch_dispatch_stack() or torch._C._get_tracing_state()
-    )
+    return not torch.compiler.is_compiling() and _has_no_mode()
+
+
+def _has_no_mode() -> bool:
+    if forward_ad._current_level >= 0:
+        raise_if_forward_mode()
+    return not (peek_interpreter_stack() is not None or _len_torch_dispatch_stack() or _get_tracing_state())
 
 
 def is_plain_tensor(tensor: Tensor, grad_enabled: bool) -> bool:

@@ -69,16 +69,16 @@ def gemm(
     Source: PTX ISA (wgmma, TMA); Ootomo & Yokota 2022, arXiv:2203.03341 (FP32 as FP16 terms).
     """
     dtype = out_dtype or (torch.bfloat16 if a.dtype in FP8_DTYPES else a.dtype)
-    epilogue = Epilogue(bias, residual, scale_a, scale_b, activation, alpha, beta)
     if out is None and scale_a is None and scale_b is None and can_skip_dispatcher(a, b, bias, residual):
-        repeat = THREAD.repeats.get(call_key(a, b, epilogue, dtype, precision))
+        repeat = THREAD.repeats.get(call_key(a, b, bias, residual, activation, dtype, precision))
         if repeat is not None:  # arguments of these layouts have been checked
-            result = a.new_empty(result_shape(a, b, activation), dtype=dtype)
+            result = a.new_empty(repeat.shape, dtype=dtype)
             repeat(a, b, bias, residual, alpha, beta, result)
             return result
     check_operands(a, b, bias, residual, scale_a, scale_b, activation, out_dtype, precision)
     arguments = (a, b, bias, residual, scale_a, scale_b)
     if out is not None:
+        epilogue = Epilogue(bias, residual, scale_a, scale_b, activation, alpha, beta)
         return _multiply_into(out, a, b, epilogue, dtype, precision)
     needs_grad = torch.is_grad_enabled() and any(one is not None and one.requires_grad for one in arguments)
     if needs_grad and activation != "none":  # the gradient needs the sums before the activation

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -68,7 +69,7 @@ def multiply(a: Tensor, b: Tensor, epilogue: Epilogue, out: Tensor, precision: s
     repeat, statistics = _launch(left, right.mT, target, epilogue._replace(residual=residual), precision)
     pairs = ((a, left), (b, right), (out, target), (epilogue.residual, residual))
     if repeat and all(one is None or one.data_ptr() == of.data_ptr() for one, of in pairs if of is not None):
-        THREAD.remember(THREAD.repeats, call_key(a, b, epilogue, out.dtype, precision, out), repeat)
+        THREAD.remember(THREAD.repeats, _call_key(a, b, epilogue, out, precision), replace(repeat, shape=out.shape))
     if target.data_ptr() != out.data_ptr():
         out.copy_(target.reshape(out.shape))
     return statistics
@@ -92,7 +93,8 @@ def is_fused(a: Tensor, b: Tensor, precision: str) -> bool:
 
 def compute(a: Tensor, b: Tensor, epilogue: Epilogue, out: Tensor, precision: str) -> Tensor:
     """Write a product to `out` with the kernel, again as before where that is possible, or with torch's operators."""
-    repeat = THREAD.repeats.get(call_key(a, b, epilogue, out.dtype, precision, out))
+    is_plain = epilogue.scale_a is None and epilogue.scale_b is None and epilogue.statistics == "none"
+    repeat = THREAD.repeats.get(_call_key(a, b, epilogue, out, precision)) if is_plain else None
     if repeat is not None:
         repeat(a, b, epilogue.bias, epilogue.residual, epilogue.alpha, epilogue.beta, out)
     elif is_fused(a, b, precision):
@@ -100,6 +102,10 @@ def compute(a: Tensor, b: Tensor, epilogue: Epilogue, out: Tensor, precision: st
     elif out.numel():
         out.copy_(multiply_with_torch(a, b, epilogue, precision))
     return out
+
+
+def _call_key(a: Tensor, b: Tensor, epilogue: Epilogue, out: Tensor, precision: str) -> tuple[Any, ...]:
+    return call_key(a, b, epilogue.bias, epilogue.residual, epilogue.activation, out.dtype, precision, out)
 
 
 def _as_batch(one: Tensor) -> Tensor:
@@ -166,7 +172,7 @@ def _launch(
     is_plain = all(one.terms[0].data_ptr() == one.source.data_ptr() and one.scale is None for one in sides)
     given = epilogue.bias
     is_plain &= statistics is None and (bias is None or (given is not None and bias.data_ptr() == given.data_ptr()))
-    return Repeat(launch, a.device.index, config.swapped) if is_plain else None, statistics
+    return Repeat(launch, a.device.index, config.swapped, out.shape) if is_plain else None, statistics
 
 
 def _prepare(rows: Tensor, scale: Tensor | None, emulated: bool, *, blocks: bool = False, is_few: bool = False) -> Side:

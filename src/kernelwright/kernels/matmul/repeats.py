@@ -9,7 +9,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from kernelwright.kernels.matmul.epilogue import Epilogue
 from kernelwright.kernels.matmul.launch import GemmLaunch
 from kernelwright.kernels.matmul.operands import TMA_ALIGNMENT
 
@@ -18,11 +17,16 @@ MAX_REMEMBERED = 4096
 
 @dataclass(frozen=True)
 class Repeat:
-    """A launch whose operands are read where they are: no copies, no terms, no scales."""
+    """A launch whose operands are read where they are: no copies, no terms, no scales.
+
+    Attributes:
+        shape: of the result.
+    """
 
     launch: GemmLaunch
     device: int
     swapped: bool
+    shape: tuple[int, ...]
 
     def __call__(
         self, a: Tensor, b: Tensor, bias: Tensor | None, residual: Tensor | None, alpha: float, beta: float, out: Tensor
@@ -39,15 +43,26 @@ class Repeat:
 
 
 def call_key(
-    a: Tensor, b: Tensor, epilogue: Epilogue, out_dtype: torch.dtype, precision: str, out: Tensor | None = None
+    a: Tensor,
+    b: Tensor,
+    bias: Tensor | None,
+    residual: Tensor | None,
+    activation: str,
+    out_dtype: torch.dtype,
+    precision: str,
+    out: Tensor | None = None,
 ) -> tuple[Any, ...]:
-    """All that checks and a launch depend on other than addresses and factors; `out` None: newly allocated."""
-    bias, residual = epilogue.bias, epilogue.residual
-    layout = None if out is None or (out.is_contiguous() and not out.data_ptr() % TMA_ALIGNMENT) else out.stride()
+    """All that checks and a launch without scales and statistics depend on other than addresses and factors.
+
+    Args:
+        out: None if it is newly allocated.
+    """
+    addresses, layout = a.data_ptr() | b.data_ptr(), None
+    if out is not None and not (out.is_contiguous() and out.data_ptr() % TMA_ALIGNMENT == 0):
+        addresses, layout = addresses | out.data_ptr(), out.stride()
     return (
         a.shape, a.stride(), b.shape, b.stride(), a.dtype, b.dtype, out_dtype, layout, a.get_device(), b.get_device(),
-        (a.data_ptr() | b.data_ptr() | (0 if layout is None or out is None else out.data_ptr())) % TMA_ALIGNMENT,
-        epilogue.activation, precision, epilogue.statistics, epilogue.scale_a is None and epilogue.scale_b is None,
+        addresses % TMA_ALIGNMENT, activation, precision,
         None if bias is None else (bias.dtype, bias.shape, bias.stride(), bias.get_device()),
         None if residual is None else (residual.dtype, residual.shape, residual.stride(), residual.get_device()),
     )  # fmt: skip
