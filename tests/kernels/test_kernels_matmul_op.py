@@ -185,6 +185,21 @@ def test_graphs_replay_with_new_values():
             assert torch.equal(got, want)
 
 
+@gpu
+def test_gradients_of_emulated_products_are_no_less_accurate_than_fmas():
+    inputs = [torch.randn(*shape, device=DEVICE, requires_grad=True) for shape in ((8, 128, 1024), (768, 1024), (768,))]
+    dy = torch.randn(8, 128, 768, device=DEVICE)
+
+    def gradients(multiply, dtype):
+        return torch.autograd.grad(multiply(*(one.to(dtype) for one in inputs)), inputs, dy.to(dtype))
+
+    exact = [one.double() for one in gradients(F.linear, torch.float64)]
+    own, fma = gradients(linear, torch.float32), gradients(F.linear, torch.float32)
+    for got, other, want in zip(own[:2], fma[:2], exact[:2], strict=True):
+        assert (got - want).norm() <= (other - want).norm() + 2**-24 * want.norm()
+    torch.testing.assert_close(own[2].double(), exact[2], rtol=1e-5, atol=1e-4)
+
+
 SAMPLES = {
     "plain": {},
     "bias": {"bias": (48,)},

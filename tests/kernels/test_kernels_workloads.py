@@ -12,8 +12,10 @@ from kernelwright.benchmark.kernel_library import load_workloads
 from kernelwright.core.library import EAGER, OURS
 from kernelwright.evidence import kernels
 from kernelwright.evidence.artifact_digest import HOPPER
+from kernelwright.evidence.source_digests import find_headers
 from kernelwright.kernels.catalog import KERNELS, family_package
 from kernelwright.kernels.losses.workloads import LINEAR_SHAPE
+from kernelwright.kernels.matmul.planning import FOLDER
 from kernelwright.kernels.matmul.spec import SQUARES, TOKENS, WEIGHTS
 from kernelwright.kernels.matmul.workloads import full_workloads
 from kernelwright.kernels.workload import import_peers
@@ -70,6 +72,13 @@ def test_a_product_of_other_code_is_other_evidence():
     fp32, bf16 = (next(one for one in load_workloads("gemm") if one.use_case == name) for name in ("fp32", "bf16"))
     digests = [kernels._build_workload(one, "NVIDIA H200").artifact for one in (fp32, bf16)]
     assert len(set(digests)) == 2 and all(digests)
+
+
+def test_headers_next_to_a_source_are_part_of_its_digest():
+    folder = FOLDER.parent / "rows"
+    names = {path.name for path in find_headers([FOLDER / "gemm_sm90.cu"], folder)}
+    assert {"recompute_lost.cuh", "wgmma.cuh"} <= names
+    assert "cluster.cuh" in {path.name for path in find_headers([FOLDER.parent / "norms/long_rows.cu"], folder)}
 
 
 def test_only_what_is_random_has_no_reference():

@@ -185,7 +185,9 @@ def _prepare(rows: Tensor, scale: Tensor | None, emulated: bool, *, blocks: bool
     if scale is not None and blocks:
         scale = scale.reshape(rows.shape[0] if scale.dim() > 2 else 1, -1, scale.shape[-1])
     elif scale is not None:
-        scale = scale.reshape(-1).expand(rows.shape[0] * rows.shape[1]).contiguous()
+        batch, count = rows.shape[:2]
+        scale = scale.reshape(-1 if scale.numel() > count else 1, count if scale.numel() > 1 else 1)
+        scale = scale.expand(batch, count).contiguous()
     return Side((operand.rows,), kind, operand.transposed, scale, rows)
 
 

@@ -28,7 +28,7 @@ from kernelwright.kernels.workload import (
 __all__ = ["USE_CASES", "UseCase", "full_workloads", "workloads"]
 
 CUBLASLT = ("cublasLt",)
-LAYOUT_SHAPES = ((4096, 4096, 4096), (8192, 8192, 8192), *((tokens, 28672, 4096) for tokens in (16, 128, 4096)))
+LAYOUT_SHAPES = ((4096, 4096, 4096), (8192, 8192, 8192), *((tokens, 28672, 4096) for tokens in (1, 16, 128, 4096)))
 LARGE_SQUARES = ((4096, 4096, 4096), (8192, 8192, 8192))
 FP32_SHAPES = ((1024, 1024, 1024), *LARGE_SQUARES, (512, 6144, 4096))
 LINEAR_SHAPES = ((512, 6144, 4096), (8192, 4096, 14336))
