@@ -57,8 +57,11 @@ def make_call(rng, dtype, activation, with_bias, with_residual):
     if with_residual:
         options["residual"] = make_matrix(rng, (*batch, m, n), out_dtype)
     if dtype in FP8:
-        options["scale_a"] = torch.rand(*batch, m, 1, device=DEVICE) + 0.5
-        options["scale_b"] = torch.rand(1, n, device=DEVICE) + 0.5 if rng.random() < 0.5 else None
+        of_blocks, blocks = rng.random() < 0.3 and k > 128, -(-k // 128)
+        sizes = ((*batch, m, blocks), (blocks, -(-n // 128))) if of_blocks else ((*batch, m, 1), (1, n))
+        options["scale_a"], options["scale_b"] = (torch.rand(size, device=DEVICE) + 0.5 for size in sizes)
+        if not of_blocks and rng.random() < 0.5:
+            options["scale_b"] = rng.choice((None, torch.full((), 0.5, device=DEVICE)))
     return a, b, options, out_dtype
 
 
@@ -245,7 +248,7 @@ def test_a_compiled_program_has_the_results_and_gradients_of_eager(dynamic):
 @gpu
 @pytest.mark.parametrize("one", USE_CASES, ids=lambda one: f"{one.kernel}, {one.name}")
 def test_planned_launches_are_those_of_a_call(one, monkeypatch):
-    launched = []
+    launched, empty = [], type(product.THREAD)()
     of_package = product.GemmLaunch
 
     class Recorded(of_package):
@@ -254,7 +257,8 @@ def test_planned_launches_are_those_of_a_call(one, monkeypatch):
             return super().__call__(*arguments, **options)
 
     monkeypatch.setattr(product, "GemmLaunch", Recorded)
-    monkeypatch.setattr(product, "_THREAD", product._Thread())
+    for module in (op, product):
+        monkeypatch.setattr(module, "THREAD", empty)
     for workload in one.workloads(shape for shape in one.recorded if max(shape) <= 14336):
         with torch.set_grad_enabled(workload.direction != "forward"):
             inputs = workload.make_inputs()

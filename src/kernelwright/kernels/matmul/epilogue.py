@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from torch import Tensor
+if TYPE_CHECKING:
+    from torch import Tensor
 
 BLOCK = 128
 """Elements that share a scale, along K and along the columns of b."""
@@ -17,8 +18,6 @@ ACTIVATIONS = {
     "swiglu": "Identity",
 }
 """Type of `kw/epilogue/activation.cuh` by name; `swiglu` is a layout of the tile."""
-
-
 BF16_ACTIVATIONS = ACTIVATIONS | {"gelu": "GeluErfBf16"}
 """Those of results in BF16."""
 STATISTICS = {"none": "kNone", "square_sum": "kSquareSum", "log_sum_exp": "kMaxExpSum"}

@@ -15,6 +15,7 @@ SOURCE, ENTRY, SPLIT_SOURCE = "gemm_sm90.cu", "gemm_sm90", "split.cu"
 RECOMPUTE_ENTRY, SPLIT_ENTRY = "recompute_lost", "split_rows"
 BF16 = Variant("bf16", "bf16", "bf16", "bf16")
 FP8 = Variant("e4m3", "e4m3", "bf16", "bf16", scales=True)
+FP8_BLOCKS = Variant("e4m3", "e4m3", "bf16", "bf16", block_scales=True)
 FP32 = Variant("f16", "f16", "f32", "f32", scales=True)
 """Of FP32 operands in two terms."""
 

@@ -130,9 +130,11 @@ def _launch(
     batch, m, n = out.shape
     emulated = a.dtype == torch.float32 and precision != "tf32"
     blocks = epilogue.has_block_scales
+    scale_b = epilogue.scale_b
+    scale_b = scale_b.mT if scale_b is not None and scale_b.dim() > 1 else scale_b
     sides = [
         _prepare(a, epilogue.scale_a, emulated, blocks=blocks, is_few=m <= MAX_FEW_ROWS),
-        _prepare(b_rows, None if epilogue.scale_b is None else epilogue.scale_b.mT, emulated, blocks=blocks),
+        _prepare(b_rows, scale_b, emulated, blocks=blocks),
     ]
     if (sides[0].scale is None) != (sides[1].scale is None):
         sides = [replace(one, scale=_ones(one)) if one.scale is None else one for one in sides]

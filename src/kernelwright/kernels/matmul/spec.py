@@ -7,7 +7,8 @@ from dataclasses import replace
 from kernelwright.core.work import Work
 from kernelwright.kernels.kernel_spec import DTYPES, CudaSignature, Kernel
 from kernelwright.kernels.matmul.configs import make_defines
-from kernelwright.kernels.matmul.planning import BF16, ENTRY, FP8, FP32, SOURCE, Product
+from kernelwright.kernels.matmul.epilogue import BF16_ACTIVATIONS
+from kernelwright.kernels.matmul.planning import BF16, ENTRY, FP8, FP8_BLOCKS, FP32, SOURCE, Product
 
 __all__ = ["KERNELS", "RECORDED_SHAPES", "SHAPES", "SQUARES", "TOKENS", "WEIGHTS", "work"]
 
@@ -56,6 +57,7 @@ KERNELS = (
             "rows of b": _signature(Product(*_SQUARE, replace(BF16, transpose_b=True))),
             "few rows": _signature(Product(16, 28672, 4096, BF16)),
             "fp8": _signature(Product(*_SQUARE, FP8)),
+            "fp8 blocks": _signature(Product(*_SQUARE, FP8_BLOCKS)),
             "fp32": _signature(Product(*_SQUARE, FP32, terms=2)),
         },
         limits=_LIMITS,
@@ -67,7 +69,9 @@ KERNELS = (
         summary="activation(x @ weight.T + bias + residual)",
         entry_point="kernelwright.kernels:linear",
         variants={
-            "bias gelu": _signature(Product(8192, 14336, 4096, replace(BF16, bias=True, activation="GeluErf"))),
+            "bias gelu": _signature(
+                Product(8192, 14336, 4096, replace(BF16, bias=True, activation=BF16_ACTIVATIONS["gelu"]))
+            ),
             "swiglu": _signature(Product(8192, 14336, 4096, replace(BF16, gated=True))),
         },
         limits=_LIMITS,

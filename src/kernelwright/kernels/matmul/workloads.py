@@ -12,8 +12,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from kernelwright.kernels.matmul import reference
+from kernelwright.kernels.matmul.epilogue import BF16_ACTIVATIONS, BLOCK
 from kernelwright.kernels.matmul.op import gemm, linear
-from kernelwright.kernels.matmul.planning import BF16, FP8, FP32, Product, plan_launches
+from kernelwright.kernels.matmul.planning import BF16, FP8, FP8_BLOCKS, FP32, Product, plan_launches
 from kernelwright.kernels.matmul.spec import RECORDED_SHAPES, SHAPES, work
 from kernelwright.kernels.workload import (
     EAGER,
@@ -85,6 +86,10 @@ def _fp8_product(M: int, N: int, K: int) -> tuple[Product, ...]:
     return (Product(M, N, K, FP8),)
 
 
+def _fp8_block_product(M: int, N: int, K: int) -> tuple[Product, ...]:
+    return (Product(M, N, K, FP8_BLOCKS),)
+
+
 def _fp32_product(M: int, N: int, K: int) -> tuple[Product, ...]:
     return (Product(M, N, K, FP32, terms=2),)
 
@@ -114,6 +119,13 @@ def _fp8_operands(M: int, N: int, K: int, grad: bool, by_row: bool) -> tuple[Ten
     return a, b.T, *scales
 
 
+def _fp8_block_operands(M: int, N: int, K: int, grad: bool) -> tuple[Tensor, ...]:
+    """Scales in the layout that torch needs: contiguous along M and along K."""
+    a, b = (randn(rows, K, dtype=torch.float8_e4m3fn) for rows in (M, N))
+    scales = (torch.rand(size, device="cuda") + 0.5 for size in ((K // BLOCK, M), (N // BLOCK, K // BLOCK)))
+    return a, b.T, *(one.T for one in scales)
+
+
 def _linear_inputs(M: int, N: int, K: int, grad: bool) -> tuple[Tensor, ...]:
     return randn(M, K, grad=grad), randn(N, K, grad=grad)
 
@@ -135,6 +147,12 @@ def _scaled_mm(a: Tensor, b: Tensor, scale_a: Tensor, scale_b: Tensor, fast: boo
     return torch._scaled_mm(a, b, scale_a, scale_b, out_dtype=torch.bfloat16, use_fast_accum=fast)
 
 
+def _dequantized_mm(a: Tensor, b: Tensor, scale_a: Tensor, scale_b: Tensor) -> Tensor:
+    """A product in BF16 of operands that were multiplied by their scales."""
+    b_scales = scale_b.bfloat16().repeat_interleave(BLOCK, 0).repeat_interleave(BLOCK, 1)
+    return (a.bfloat16() * scale_a.bfloat16().repeat_interleave(BLOCK, 1)) @ (b.bfloat16() * b_scales)
+
+
 def _eager_swiglu(x: Tensor, weight: Tensor) -> Tensor:
     gate, up = F.linear(x, weight).chunk(2, -1)
     return F.silu(gate) * up
@@ -149,6 +167,11 @@ _SCALED: dict[str, Implementation] = {
     OURS: lambda a, b, scale_a, scale_b: gemm(a, b, scale_a=scale_a, scale_b=scale_b),
     EAGER: _scaled_mm,
     "fast accumulation": partial(_scaled_mm, fast=True),
+}
+_BLOCK_SCALED: dict[str, Implementation] = {
+    OURS: _SCALED[OURS],
+    EAGER: _dequantized_mm,
+    "scaled_mm": _scaled_mm,
 }
 _LINEAR: dict[str, Implementation] = {OURS: linear, EAGER: F.linear}
 _BF16: dict[str, Any] = {"dtype": "bfloat16"}
@@ -183,6 +206,10 @@ USE_CASES = (
         for name, by_row in (("tensor", False), ("row", True))
     ),
     UseCase(
+        "gemm", "fp8, block scales", LARGE_SQUARES, _fp8_block_operands, _BLOCK_SCALED, _scaled_reference,
+        _fp8_block_product, _FP8,
+    ),
+    UseCase(
         "gemm", "fp32", FP32_SHAPES, _fp32_operands, {OURS: gemm, EAGER: torch.matmul}, reference.gemm,
         _fp32_product, _FP32, peers=CUBLASLT,
     ),
@@ -200,7 +227,7 @@ USE_CASES = (
             OURS: lambda x, weight, bias: linear(x, weight, bias, activation="gelu"),
             EAGER: lambda x, weight, bias: F.gelu(F.linear(x, weight, bias)),
         },
-        _linear_reference("gelu"), partial(_product, bias=True, activation="GeluErf"), _BF16,
+        _linear_reference("gelu"), partial(_product, bias=True, activation=BF16_ACTIVATIONS["gelu"]), _BF16,
     ),
     UseCase(
         "linear", "swiglu", (EPILOGUE_SHAPE,), _gated_inputs,
