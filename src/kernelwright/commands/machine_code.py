@@ -143,14 +143,15 @@ def _launch_size(launch: LaunchDeclaration | None, kind: str) -> int | None:
 def _from_library(target: str, arch: str) -> tuple[MachineCode, ...]:
     found = find_signature(target.removeprefix(LIBRARY_PREFIX))
     if isinstance(found, CudaSignature):
+        build = found.choose_build()
         cubin = compile_cubin(
             found.path.read_text("utf-8"),
             arch,
-            defines=found.defines,
+            defines=build.defines,
             include_dirs=[found.path.parent],
             name=str(found.path),
         )
-        return read_cubin(cubin.code, found.entry, threads=found.threads, dynamic_shared_bytes=found.shared_bytes)
+        return read_cubin(cubin.code, found.entry, threads=build.threads, dynamic_shared_bytes=build.shared_bytes)
     _import_triton()
     home, _, name = found.function.partition(":")
     function = getattr(import_module(home), name)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 DTYPES = ("float16", "bfloat16", "float32")
 ParamMap = dict[str, str | int | float | bool]
@@ -29,24 +30,34 @@ class OfflineSignature:
         return self.function.rpartition(".")[0]
 
 
+class CudaBuild(NamedTuple):
+    """How a kernel is compiled and launched.
+
+    Attributes:
+        defines: macros.
+        threads, shared_bytes: threads and dynamic shared memory of a block.
+    """
+
+    defines: Mapping[str, str]
+    threads: int
+    shared_bytes: int
+
+
 @dataclass(frozen=True)
 class CudaSignature:
-    """A CUDA C++ kernel with the macros and the block of a typical launch, for compilation without a GPU.
+    """A CUDA C++ kernel in the configuration of a typical launch, for compilation without a GPU.
 
     Attributes:
         package: of the kernel's family, `kernelwright.kernels.matmul`.
         source: file in that package.
         entry: name of the kernel.
-        defines: macros.
-        threads, shared_bytes: threads and dynamic shared memory of a block.
+        choose_build: chooses the configuration, which may read a table of the user.
     """
 
     package: str
     source: str
     entry: str
-    defines: Mapping[str, str]
-    threads: int
-    shared_bytes: int
+    choose_build: Callable[[], CudaBuild]
 
     @property
     def path(self) -> Path:

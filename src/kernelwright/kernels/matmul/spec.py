@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 from kernelwright.core.work import Work
-from kernelwright.kernels.kernel_spec import DTYPES, CudaSignature, Kernel
+from kernelwright.kernels.kernel_spec import DTYPES, CudaBuild, CudaSignature, Kernel
 from kernelwright.kernels.matmul.configs import make_defines
 from kernelwright.kernels.matmul.epilogue import BF16_ACTIVATIONS
 from kernelwright.kernels.matmul.planning import BF16, ENTRY, FP8, FP8_BLOCKS, FP32, SOURCE, Product
@@ -30,15 +31,12 @@ H100_SMS = 132
 
 
 def _signature(product: Product) -> CudaSignature:
+    return CudaSignature(__name__.rpartition(".")[0], SOURCE, ENTRY, partial(_choose_build, product))
+
+
+def _choose_build(product: Product) -> CudaBuild:
     config, variant = product.plan(H100_SMS)
-    return CudaSignature(
-        package=__name__.rpartition(".")[0],
-        source=SOURCE,
-        entry=ENTRY,
-        defines=make_defines(config, variant),
-        threads=config.threads,
-        shared_bytes=variant.shared_bytes(config),
-    )
+    return CudaBuild(make_defines(config, variant), config.threads, variant.shared_bytes(config))
 
 
 _LIMITS = (
