@@ -1,0 +1,27 @@
+// Tiles along a Hilbert curve, generalised to rectangles (cluster.cuh, order.cuh).
+//
+// rung: question   Is a space-filling curve better than bands?
+// rung: hypothesis Any 66 consecutive tiles of the curve lie in a compact region, and the next 66 adjoin it, so a wave finds
+// rung: hypothesis panels of the wave before in the L2. Bands lose that only at their ends. 1.005 times faster at 8192
+// rung: hypothesis and more at 16384, where the operands exceed the L2 of 50 MB twenty times.
+// rung: next       PENDING
+//
+// kw: entry  gemm_hilbert
+// kw: dims   a: bfloat16[M, K]; b: bfloat16[N, K]
+// kw: out    out: bfloat16[M, N]
+// kw: map    a_map: a[128, 64]
+// kw: map    b_map: b[128, 64]
+// kw: map    out_map: out[64, 64]
+// kw: grid   2 * min(sms // 2, cdiv(M, 256) * cdiv(N, 256))
+// kw: block  384
+// kw: cluster 2
+// kw: shared 4 * 49152 + 4 * 8192 + 128
+// kw: args   a_map, b_map, out_map, M, N, K
+
+#include "cluster.cuh"
+
+extern "C" __global__ void __launch_bounds__(128 * (kNumConsumers + 1), 1)
+gemm_hilbert(const __grid_constant__ kw::TensorMap a_map, const __grid_constant__ kw::TensorMap b_map,
+             const __grid_constant__ kw::TensorMap out_map, int M, int N, int K) {
+    gemm<Hilbert>(a_map, b_map, out_map, M, N, K);
+}
