@@ -30,7 +30,9 @@ DTYPES_BY_C_TYPE = {
     "uint8_t": ("uint8", "bool"),
     "bool": ("bool",),
 }
-_LAUNCH_ATTRIBUTES = re.compile(r"__(?:launch_bounds|cluster_dims)__\s*\((?:[^()]|\([^()]*\))*\)|__block_size__\s*\([^)]*\)")
+_LAUNCH_ATTRIBUTES = re.compile(
+    r"__(?:launch_bounds|cluster_dims)__\s*\((?:[^()]|\([^()]*\))*\)|__block_size__\s*\([^)]*\)"
+)
 """Launch attributes of a kernel, between its return type and its name."""
 TENSOR_MAP_TYPE = "kw::TensorMap"
 QUALIFIERS = re.compile(r"\b(const|__grid_constant__|restrict|__restrict__|__restrict|std::|struct|signed)\b|std::")

@@ -1,9 +1,10 @@
-// A producer warp loads ahead into a ring of five buffers while a consumer warpgroup multiplies.
+// A producer warp loads ahead into a ring of three buffers while a consumer warpgroup multiplies.
 //
 // rung: question   What does it cost that a block waits for each load?
-// rung: hypothesis With five buffers of 32 KiB, four loads are in flight while one K-tile is multiplied, which takes 512
-// rung: hypothesis cycles: 2,000 cycles of latency are hidden, in place of what two other blocks happen to hide. The
-// rung: hypothesis producer gives its registers to the consumer (setmaxnreg). 1.2 times faster.
+// rung: hypothesis While a K-tile is multiplied, 512 cycles, the next two are loaded, in place of what other blocks happen to
+// rung: hypothesis hide; the producer gives registers to the consumer (setmaxnreg). Predicted 1.2 times faster for one block with
+// rung: hypothesis five buffers per SM, measured 0.91: tensor cores idle during its start and its stores. Two blocks with three
+// rung: hypothesis buffers overlap these: 1.1 times faster than rung 2.
 // rung: next       PENDING
 //
 // kw: entry  gemm_warp_specialised
@@ -13,16 +14,16 @@
 // kw: map    b_map: b[128, 64]
 // kw: grid   cdiv(N, 128), cdiv(M, 128)
 // kw: block  256
-// kw: shared 5 * 32768 + 128
+// kw: shared 3 * 32768 + 128
 // kw: args   a_map, b_map, out, M, N, K
 
 #include "kw/ptx/setmaxnreg.cuh"
 #include "tile.cuh"
 
-constexpr int kBlockM = 128, kBlockN = 128, kFragments = kBlockM / 64, kNumStages = 5;
+constexpr int kBlockM = 128, kBlockN = 128, kFragments = kBlockM / 64, kNumStages = 3;
 constexpr int kBytesA = kBlockM * kRowBytes, kStageBytes = (kBlockM + kBlockN) * kRowBytes;
 
-extern "C" __global__ void __launch_bounds__(256, 1)
+extern "C" __global__ void __launch_bounds__(256, 2)
 gemm_warp_specialised(const __grid_constant__ kw::TensorMap a_map, const __grid_constant__ kw::TensorMap b_map,
                       kw::bf16* out, int M, int N, int K) {
     extern __shared__ __align__(1024) unsigned char stages[];
@@ -47,7 +48,7 @@ gemm_warp_specialised(const __grid_constant__ kw::TensorMap a_map, const __grid_
             }
         }
     } else {
-        kw::setmaxnreg_inc<232>();
+        kw::setmaxnreg_inc<216>();
         float acc[kFragments][kBlockN / 2] = {};
         for (int k_tile = 0; k_tile < k_tiles; ++k_tile, state.advance()) {
             const unsigned char* const stage = stages + state.stage * kStageBytes;

@@ -15,7 +15,7 @@
 // kw: grid   2 * min(sms // 2, cdiv(M, 256) * cdiv(N, 256))
 // kw: block  384
 // kw: cluster 2
-// kw: shared 4 * 49152 + 4 * 8192 + 128
+// kw: shared 4 * 49152 + 4 * 8192 + 128 + 1536
 // kw: args   a_map, b_map, out_map, M, N, K
 
 #include "cluster.cuh"

@@ -1,9 +1,9 @@
 // Tiles along a Hilbert curve, generalised to rectangles (cluster.cuh, order.cuh).
 //
 // rung: question   Is a space-filling curve better than bands?
-// rung: hypothesis Any 66 consecutive tiles of the curve lie in a compact region, and the next 66 adjoin it, so a wave finds
-// rung: hypothesis panels of the wave before in the L2. Bands lose that only at their ends. 1.005 times faster at 8192
-// rung: hypothesis and more at 16384, where the operands exceed the L2 of 50 MB twenty times.
+// rung: hypothesis Any 66 consecutive tiles of the curve cover a compact region, and the next 66 adjoin it, so a wave finds panels
+// rung: hypothesis of the wave before in the L2. Bands lose that at their ends only. 1.005 times faster at 8192 and more at 16384,
+// rung: hypothesis where each operand is ten times the L2 of 50 MB.
 // rung: next       PENDING
 //
 // kw: entry  gemm_hilbert
@@ -15,7 +15,7 @@
 // kw: grid   2 * min(sms // 2, cdiv(M, 256) * cdiv(N, 256))
 // kw: block  384
 // kw: cluster 2
-// kw: shared 4 * 49152 + 4 * 8192 + 128
+// kw: shared 4 * 49152 + 4 * 8192 + 128 + 1536
 // kw: args   a_map, b_map, out_map, M, N, K
 
 #include "cluster.cuh"

@@ -25,5 +25,5 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
 gemm_ping_pong(const __grid_constant__ kw::TensorMap a_map, const __grid_constant__ kw::TensorMap b_map,
                const __grid_constant__ kw::TensorMap out_map, int M, int N, int K) {
     extern __shared__ __align__(1024) unsigned char stages[];
-    PingPong<128, 128, 6, 2, Grouped<8>>(a_map, b_map, out_map, M, N, K, stages).run();
+    PingPong<128, 128, 6, 2>(a_map, b_map, out_map, M, N, K, stages).run();
 }

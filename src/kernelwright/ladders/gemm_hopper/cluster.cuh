@@ -19,19 +19,22 @@ __device__ __forceinline__ void gemm(const kw::TensorMap& a_map, const kw::Tenso
     auto& barriers = *reinterpret_cast<kw::PipelineBarriers<kNumStages>*>(store_buffers +
                                                                           kNumConsumers * kStoreBuffers * kStoreBytes);
     const int rank = kw::cluster_ctarank(), k_tiles = ceil_div(K, kBlockK);
-    const int tiles_m = ceil_div(M, kCluster * kBlockM), tiles_n = ceil_div(N, kBlockN), num_tiles = tiles_m * tiles_n;
+    const TileList<Order> tiles = {reinterpret_cast<int*>(&barriers + 1), ceil_div(M, kCluster * kBlockM),
+                                   ceil_div(N, kBlockN), static_cast<int>(blockIdx.x) / kCluster,
+                                   static_cast<int>(gridDim.x) / kCluster};
+    tiles.fill();
     if (threadIdx.x == 0) {
         barriers.init<kNumConsumers * kCluster>();
         kw::fence_mbarrier_init();
     }
-    kw::barrier_cluster_arrive();
+    kw::barrier_cluster_arrive();  // orders the list of tiles too
     kw::barrier_cluster_wait();
     kw::PipelineState<kNumStages> state;
     if (threadIdx.x < 128) {
-        kw::setmaxnreg_dec<24>();
+        kw::setmaxnreg_dec<40>();
         if (threadIdx.x == 0) {
-            for (int tile = blockIdx.x / kCluster; tile < num_tiles; tile += gridDim.x / kCluster) {
-                const kw::TileIndex index = Order::at(tile, tiles_m, tiles_n);
+            for (int tile = 0; tile < tiles.count(); ++tile) {
+                const kw::TileIndex index = tiles[tile];
                 const int row = (index.m * kCluster + rank) * kBlockM, column = index.n * kBlockN + rank * kPartB;
                 for (int k_tile = 0; k_tile < k_tiles; ++k_tile, state.advance()) {
                     unsigned char* const stage = stages + state.stage * kStageBytes;
@@ -48,12 +51,12 @@ __device__ __forceinline__ void gemm(const kw::TensorMap& a_map, const kw::Tenso
                 kw::mbarrier_wait_parity(&barriers.empty[state.stage], state.parity ^ 1);
         }
     } else {
-        kw::setmaxnreg_inc<240>();
+        kw::setmaxnreg_inc<232>();
         const int consumer = threadIdx.x / 128 - 1, thread = threadIdx.x % 128;
         unsigned char* const buffers = store_buffers + consumer * kStoreBuffers * kStoreBytes;
         int buffer = 0;
-        for (int tile = blockIdx.x / kCluster; tile < num_tiles; tile += gridDim.x / kCluster) {
-            const kw::TileIndex index = Order::at(tile, tiles_m, tiles_n);
+        for (int tile = 0; tile < tiles.count(); ++tile) {
+            const kw::TileIndex index = tiles[tile];
             const int row = (index.m * kCluster + rank) * kBlockM + 64 * consumer;
             float acc[1][kBlockN / 2];
             if (k_tiles == 0) zero(acc);

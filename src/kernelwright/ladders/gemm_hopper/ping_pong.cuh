@@ -1,13 +1,13 @@
 // Persistent blocks in which each of two consumer warpgroups has a tile of its own: one multiplies while the other
-// stores. `kCluster` blocks, one above the other, share the tile of B by multicast. `Order` is one of order.cuh.
+// stores. `kCluster` blocks, one above the other, share the tile of B by multicast.
 #pragma once
 
 #include "kw/ptx/cluster.cuh"
 #include "kw/ptx/setmaxnreg.cuh"
-#include "order.cuh"
+#include "kw/scheduler/tile_scheduler.cuh"
 #include "store.cuh"
 
-constexpr int kNumConsumers = 2, kThreads = 128 * (kNumConsumers + 1);
+constexpr int kNumConsumers = 2, kThreads = 128 * (kNumConsumers + 1), kBandRows = 8;
 
 // The consumers multiply in turns. A consumer may only wait for a buffer whose previous use was full, since a parity
 // distinguishes consecutive phases only: the turn passes when the last buffer of a tile is full.
@@ -15,7 +15,7 @@ constexpr int kTurnBarrier = 8;
 __device__ __forceinline__ void wait_for_turn(int consumer) { kw::bar_sync(kTurnBarrier + consumer, 256); }
 __device__ __forceinline__ void pass_turn(int consumer) { kw::bar_arrive(kTurnBarrier + 1 - consumer, 256); }
 
-template <int kBlockM, int kBlockN, int kNumStages, int kCluster, typename Order>
+template <int kBlockM, int kBlockN, int kNumStages, int kCluster>
 struct PingPong {
     static constexpr int kFragments = kBlockM / 64, kPartB = kBlockN / kCluster;
     static constexpr int kBytesA = kBlockM * kRowBytes, kStageBytes = (kBlockM + kBlockN) * kRowBytes;
@@ -42,7 +42,7 @@ struct PingPong {
     __device__ __forceinline__ void produce() const {
         kw::PipelineState<kNumStages> state;
         for (int tile = first_tile(); tile < num_tiles(); tile += tile_step()) {
-            const kw::TileIndex index = Order::at(tile, tiles_m, tiles_n);
+            const kw::TileIndex index = kw::grouped_raster(tile, tiles_m, tiles_n, kBandRows);
             const int row = (index.m * kCluster + rank) * kBlockM, column = index.n * kBlockN + rank * kPartB;
             for (int k_tile = 0; k_tile < k_tiles; ++k_tile, state.advance()) {
                 unsigned char* const smem_a = stages + state.stage * kStageBytes;
@@ -81,7 +81,7 @@ struct PingPong {
         kw::PipelineState<kNumStages> state;
         state.skip(consumer * k_tiles);
         for (int tile = first_tile() + consumer * tile_step(); tile < num_tiles(); tile += kNumConsumers * tile_step()) {
-            const kw::TileIndex index = Order::at(tile, tiles_m, tiles_n);
+            const kw::TileIndex index = kw::grouped_raster(tile, tiles_m, tiles_n, kBandRows);
             const bool is_last = tile + tile_step() >= num_tiles();  // of the block
             if (tile != first_tile() && k_tiles > 0) wait_for_turn(consumer);
             float acc[kFragments][kBlockN / 2];
@@ -116,6 +116,11 @@ struct PingPong {
         if (threadIdx.x == 0) {
             barriers().template init<kCluster>();
             kw::fence_mbarrier_init();
+            if (k_tiles > 0) {
+                kw::prefetch_tensormap(&a_map);
+                kw::prefetch_tensormap(&b_map);
+            }
+            kw::prefetch_tensormap(&out_map);
         }
         if constexpr (kCluster > 1) {
             kw::barrier_cluster_arrive();

@@ -165,9 +165,7 @@ class DriverLaunch:
         if use_pdl:
             attributes.append(_Attribute(_PROGRAMMATIC_STREAM_SERIALIZATION, 0, (1,)))
         self._attributes = (_Attribute * max(1, len(attributes)))(*attributes)
-        self._config = _Config(
-            grid, block, shared_bytes, None, ctypes.addressof(self._attributes), len(attributes)
-        )
+        self._config = _Config(grid, block, shared_bytes, None, ctypes.addressof(self._attributes), len(attributes))
         self._arguments = (ctypes.addressof(self._config), function, ctypes.addressof(parameters), None)
         self._launch = load_driver().cuLaunchKernelEx
 
