@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from kernelwright.core.errors import DeviceError, SignatureError, UsageError
-from kernelwright.problems import Problem, load_candidate
+from kernelwright.problems import Problem, cuda, load_candidate
 from kernelwright.problems.header import parse_header
 from kernelwright.problems.map_limits import find_map_fault
 from kernelwright.toolchain.cuda import driver
@@ -127,6 +127,45 @@ def test_equal_maps_are_encoded_once_and_unused_strides_replaced(monkeypatch):
     driver.tensor_map(4096, "bfloat16", (0, 72), (72, 1), (64, 64), 128)
     assert len(encoded) == 1
     driver.tensor_map.cache_clear()
+
+
+@pytest.fixture
+def launched(monkeypatch):
+    """Arguments of launches and encoded maps, without a GPU."""
+    calls = []
+    monkeypatch.setattr(cuda, "_require_tma", lambda program: None)
+    monkeypatch.setitem(
+        cuda.KERNEL_COMPILERS,
+        "cpu",
+        lambda *_: lambda grid, block, arguments, shared: calls.append((grid, arguments)),
+    )
+    monkeypatch.setattr(
+        driver, "encode_tensor_map", lambda destination, address, *_: calls.append(("encoded", address % 16))
+    )
+    driver.tensor_map.cache_clear()
+    yield calls
+    driver.tensor_map.cache_clear()
+
+
+def test_a_launch_receives_maps_and_a_misaligned_input_is_copied(load, launched):
+    program = load(COPY)
+    aligned = torch.randn(70 * 68 + 16)
+    first = -aligned.data_ptr() // 4 % 4  # the next element at a multiple of 16 bytes
+    for skipped in (first, first + 1):
+        x = aligned[skipped:][: 70 * 68].view(70, 68)
+        program(x)
+        *encoded, (grid, (x_map, out_map, n)) = launched
+        launched.clear()
+        assert encoded == [("encoded", 0)] * len(encoded)
+        assert (grid, n) == ((3, 3), 68)
+        assert {type(x_map), type(out_map)} == {driver.TensorMap}
+
+
+def test_a_strided_input_must_begin_at_a_multiple_of_16_bytes(load, launched):
+    program = load(COPY.replace("// kw: grid", "// kw: strided x\n// kw: grid"))
+    with pytest.raises(SignatureError, match=r"x begins at .*: TMA addresses multiples of 16 bytes") as caught:
+        program(torch.randn(50, 200)[:, 1:65])
+    assert caught.value.where.endswith("copy.cu:4")
 
 
 def test_a_cpp_source_has_no_maps(tmp_path):

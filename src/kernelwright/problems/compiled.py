@@ -13,6 +13,7 @@ import torch
 
 from kernelwright.core.errors import SignatureError
 from kernelwright.problems.header import Header
+from kernelwright.problems.map_limits import MAP_PITCH_BYTES
 from kernelwright.problems.plan import InvocationPlan, InvocationPlanner, NamedValues, ResolvedLaunch, ResolvedMap
 from kernelwright.problems.problem import Problem
 from kernelwright.problems.signature import argument_names
@@ -75,6 +76,8 @@ class CompiledProgram(ReferenceState):
         if planned := plan.maps.get(name):
             if planned.tensor not in prepared:
                 self._prepare(planned.tensor, plan, values, prepared)
+            if prepared[planned.tensor].data_ptr() % MAP_PITCH_BYTES and planned.tensor not in self._header.strided:
+                prepared[planned.tensor] = prepared[planned.tensor].clone()
             prepared[name] = self.encode_map(planned, prepared[planned.tensor])
         else:
             value = values[name]

@@ -1,10 +1,11 @@
 // One block per SM for the whole product: the producer loads the next tile while the consumers store the last.
 //
 // rung: question   What do the start of a block and its epilogue cost?
-// rung: hypothesis A block with 197 KiB of shared memory is alone on its SM. Filling its ring takes about 1.5 us, storing
-// rung: hypothesis its sums about 2 us, and at 8192 it multiplies for 60 us. Persistent blocks fill the ring for the next
-// rung: hypothesis tile during the epilogue, and set up once. 1.04 times faster at 8192.
-// rung: next       PENDING
+// rung: hypothesis A block with 197 KiB of shared memory is alone on its SM. Filling its ring takes about 1.5 us,
+// rung: hypothesis storing its sums about 2 us, and at 8192 it multiplies for 60 us. Persistent blocks fill the ring
+// rung: hypothesis for the next tile during the epilogue, and set up once. 1.04 times faster at 8192.
+// rung: next       Measured: 1.01 times faster at 8192, 1.03 at 4096: stores still keep a consumer from its next tile. 16384
+// rung: next       loses 4 %: with 128 columns of tiles, blocks that share a row of A drift apart. Share loads.
 //
 // kw: entry  gemm_persistent
 // kw: dims   a: bfloat16[M, K]; b: bfloat16[N, K]
@@ -27,7 +28,8 @@ gemm_persistent(const __grid_constant__ kw::TensorMap a_map, const __grid_consta
                    kw::bf16* out, int M, int N, int K) {
     extern __shared__ __align__(1024) unsigned char stages[];
     auto& barriers = *reinterpret_cast<kw::PipelineBarriers<kNumStages>*>(stages + kNumStages * kStageBytes);
-    const int tiles_n = ceil_div(N, kBlockN), num_tiles = ceil_div(M, kBlockM) * tiles_n, k_tiles = ceil_div(K, kBlockK);
+    const int k_tiles = ceil_div(K, kBlockK);
+    const int tiles_n = ceil_div(N, kBlockN), num_tiles = ceil_div(M, kBlockM) * tiles_n;
     if (threadIdx.x == 0) {
         barriers.init<kNumConsumers>();
         kw::fence_mbarrier_init();

@@ -4,7 +4,8 @@
 // rung: hypothesis A warp stores 8 rows of 16 bytes: half of each 32-byte sector, 64 instructions per thread, and the
 // rung: hypothesis consumers wait for them. stmatrix writes without bank conflicts, and TMA stores whole lines of 128
 // rung: hypothesis bytes without registers or a consumer's time. 1.03 times faster at 8192, 1.05 at 4096.
-// rung: next       PENDING
+// rung: next       Measured: 1.04 times faster at 8192, 1.09 at 4096, 1.21 at 2048: faster than cuBLAS from 4096 on.
+// rung: next       ncu at 8192: L2 hit rate 64 %, 2.4 GB from DRAM. Next: an order of tiles that reads less.
 //
 // kw: entry  gemm_tma_store
 // kw: dims   a: bfloat16[M, K]; b: bfloat16[N, K]

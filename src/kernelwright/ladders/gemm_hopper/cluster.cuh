@@ -12,8 +12,8 @@ constexpr int kPartB = kBlockN / kCluster;  // rows of B that each block loads
 constexpr int kBytesA = kBlockM * kRowBytes, kStageBytes = (kBlockM + kBlockN) * kRowBytes;
 
 template <typename Order>
-__device__ __forceinline__ void gemm(const kw::TensorMap& a_map, const kw::TensorMap& b_map, const kw::TensorMap& out_map,
-                                     int M, int N, int K) {
+__device__ __forceinline__ void gemm(const kw::TensorMap& a_map, const kw::TensorMap& b_map,
+                                     const kw::TensorMap& out_map, int M, int N, int K) {
     extern __shared__ __align__(1024) unsigned char stages[];
     unsigned char* const store_buffers = stages + kNumStages * kStageBytes;
     auto& barriers = *reinterpret_cast<kw::PipelineBarriers<kNumStages>*>(store_buffers +
@@ -42,8 +42,8 @@ __device__ __forceinline__ void gemm(const kw::TensorMap& a_map, const kw::Tenso
                     kw::mbarrier_wait_parity(&barriers.empty[state.stage], state.parity ^ 1);
                     kw::mbarrier_arrive_expect_tx(full, kStageBytes);
                     kw::cp_async_bulk_tensor_2d(stage, &a_map, full, k_tile * kBlockK, row);
-                    kw::cp_async_bulk_tensor_2d_multicast(stage + kBytesA + rank * kPartB * kRowBytes, &b_map, full, 0b11,
-                                                          k_tile * kBlockK, column);
+                    unsigned char* const part_b = stage + kBytesA + rank * kPartB * kRowBytes;
+                    kw::cp_async_bulk_tensor_2d_multicast(part_b, &b_map, full, 0b11, k_tile * kBlockK, column);
                 }
             }
             // No block may exit while the other one still arrives at its barriers.

@@ -25,8 +25,8 @@ struct Hilbert {
 
 constexpr int kListedTiles = 384;
 
-// The tiles of one cluster: every `step`-th of the order. The threads of a block compute the first kListedTiles of them at
-// its start, one each: a position along a curve takes a microsecond, in which nothing would be loaded.
+// The tiles of one cluster: every `step`-th of the order. The threads of a block compute the first kListedTiles of them
+// at its start, one each: a position along a curve takes a microsecond, in which nothing would be loaded.
 template <typename Order>
 struct TileList {
     int* const listed;  // in shared memory

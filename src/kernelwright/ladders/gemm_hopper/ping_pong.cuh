@@ -24,8 +24,8 @@ struct PingPong {
     const int M, N, k_tiles, tiles_m, tiles_n, rank;
     unsigned char* const stages;
 
-    __device__ PingPong(const kw::TensorMap& a_map, const kw::TensorMap& b_map, const kw::TensorMap& out_map, int M, int N,
-                        int K, unsigned char* stages)
+    __device__ PingPong(const kw::TensorMap& a_map, const kw::TensorMap& b_map, const kw::TensorMap& out_map, int M,
+                        int N, int K, unsigned char* stages)
         : a_map(a_map), b_map(b_map), out_map(out_map), M(M), N(N), k_tiles(ceil_div(K, kBlockK)),
           tiles_m(ceil_div(M, kCluster * kBlockM)), tiles_n(ceil_div(N, kBlockN)),
           rank(kCluster > 1 ? kw::cluster_ctarank() : 0), stages(stages) {}
@@ -52,7 +52,8 @@ struct PingPong {
                 kw::mbarrier_arrive_expect_tx(full, kStageBytes);
                 kw::cp_async_bulk_tensor_2d(smem_a, &a_map, full, k_tile * kBlockK, row);
                 if constexpr (kCluster > 1) {
-                    kw::cp_async_bulk_tensor_2d_multicast(smem_b, &b_map, full, (1 << kCluster) - 1, k_tile * kBlockK, column);
+                    kw::cp_async_bulk_tensor_2d_multicast(smem_b, &b_map, full, (1 << kCluster) - 1, k_tile * kBlockK,
+                                                          column);
                 } else {
                     kw::cp_async_bulk_tensor_2d(smem_b, &b_map, full, k_tile * kBlockK, column);
                 }
@@ -80,7 +81,8 @@ struct PingPong {
         int buffer = 0;
         kw::PipelineState<kNumStages> state;
         state.skip(consumer * k_tiles);
-        for (int tile = first_tile() + consumer * tile_step(); tile < num_tiles(); tile += kNumConsumers * tile_step()) {
+        const int first = first_tile() + consumer * tile_step();
+        for (int tile = first; tile < num_tiles(); tile += kNumConsumers * tile_step()) {
             const kw::TileIndex index = kw::grouped_raster(tile, tiles_m, tiles_n, kBandRows);
             const bool is_last = tile + tile_step() >= num_tiles();  // of the block
             if (tile != first_tile() && k_tiles > 0) wait_for_turn(consumer);

@@ -13,7 +13,8 @@ constexpr int kStoreColumns = 64, kStoreBytes = 64 * kRowBytes, kStoreBuffers = 
 //   barrier: a named barrier of this warpgroup alone
 template <int kBlockN>
 __device__ __forceinline__ void tma_store_fragment(const kw::TensorMap* out_map, const float (&d)[kBlockN / 2],
-                                                   unsigned char* buffers, int& buffer, int row, int column, int barrier) {
+                                                   unsigned char* buffers, int& buffer, int row, int column,
+                                                   int barrier) {
     const int warp = threadIdx.x % 128 / 32, lane = threadIdx.x % 32, matrix = lane / 8, r = lane % 8;
     const bool is_first_thread = threadIdx.x % 128 == 0;
     static_assert(kBlockN % kStoreColumns == 0);
