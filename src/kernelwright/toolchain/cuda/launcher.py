@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import struct
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -228,6 +229,7 @@ class _MapLaunch:
         cooperative: bool,
         use_pdl: bool,
     ) -> None:
+        self._lock = threading.Lock()  # the parameters of two threads must not mix
         self._slots = ctypes.create_string_buffer(_SLOT_BYTES * len(parameter_bytes))
         first = ctypes.addressof(self._slots)
         self._addresses = (ctypes.c_void_p * len(parameter_bytes))(
@@ -246,15 +248,16 @@ class _MapLaunch:
 
     def __call__(self, stream: int, values: Sequence[Any]) -> None:
         """Launch with marshalled arguments: addresses, NumPy scalars and tensor maps."""
-        for i, value in enumerate(values):
-            if isinstance(value, TensorMap):
-                self._addresses[i] = value.address
-            elif isinstance(value, int):
-                struct.pack_into("q", self._slots, _SLOT_BYTES * i, value)
-            else:
-                content = value.tobytes()
-                self._slots[_SLOT_BYTES * i : _SLOT_BYTES * i + len(content)] = content
-        self._launch(stream)
+        with self._lock:
+            for i, value in enumerate(values):
+                if isinstance(value, TensorMap):
+                    self._addresses[i] = value.address
+                elif isinstance(value, int):
+                    struct.pack_into("q", self._slots, _SLOT_BYTES * i, value)
+                else:
+                    content = value.tobytes()
+                    self._slots[_SLOT_BYTES * i : _SLOT_BYTES * i + len(content)] = content
+            self._launch(stream)
 
 
 def current_arch() -> str:
