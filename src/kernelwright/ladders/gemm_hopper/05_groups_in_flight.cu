@@ -27,7 +27,7 @@ constexpr int kBytesA = kBlockM * kRowBytes, kStageBytes = (kBlockM + kBlockN) *
 
 extern "C" __global__ void __launch_bounds__(128 * (kNumConsumers + 1), 1)
 gemm_groups_in_flight(const __grid_constant__ kw::TensorMap a_map, const __grid_constant__ kw::TensorMap b_map,
-                   kw::bf16* out, int M, int N, int K) {
+                      kw::bf16* out, int M, int N, int K) {
     extern __shared__ __align__(1024) unsigned char stages[];
     auto& barriers = *reinterpret_cast<kw::PipelineBarriers<kNumStages>*>(stages + kNumStages * kStageBytes);
     const int row = blockIdx.y * kBlockM, column = blockIdx.x * kBlockN, k_tiles = ceil_div(K, kBlockK);

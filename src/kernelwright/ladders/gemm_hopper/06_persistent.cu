@@ -25,7 +25,7 @@ constexpr int kBytesA = kBlockM * kRowBytes, kStageBytes = (kBlockM + kBlockN) *
 
 extern "C" __global__ void __launch_bounds__(128 * (kNumConsumers + 1), 1)
 gemm_persistent(const __grid_constant__ kw::TensorMap a_map, const __grid_constant__ kw::TensorMap b_map,
-                   kw::bf16* out, int M, int N, int K) {
+                kw::bf16* out, int M, int N, int K) {
     extern __shared__ __align__(1024) unsigned char stages[];
     auto& barriers = *reinterpret_cast<kw::PipelineBarriers<kNumStages>*>(stages + kNumStages * kStageBytes);
     const int k_tiles = ceil_div(K, kBlockK);
