@@ -4,8 +4,8 @@
 // rung: hypothesis A block with 197 KiB of shared memory is alone on its SM. Filling its ring takes about 1.5 us,
 // rung: hypothesis storing its sums about 2 us, and at 8192 it multiplies for 60 us. Persistent blocks fill the ring
 // rung: hypothesis for the next tile during the epilogue, and set up once. 1.04 times faster at 8192.
-// rung: next       Measured: 1.01 times faster at 8192, 1.03 at 4096: stores still keep a consumer from its next tile. 16384
-// rung: next       loses 4 %: with 128 columns of tiles, blocks that share a row of A drift apart. Share loads.
+// rung: next       Measured: 1.01 times faster at 8192, 1.03 at 4096: stores still keep a consumer from its next tile.
+// rung: next       16384 loses 4 %: with 128 columns of tiles, blocks that share a row of A drift apart. Share loads.
 //
 // kw: entry  gemm_persistent
 // kw: dims   a: bfloat16[M, K]; b: bfloat16[N, K]
