@@ -1,12 +1,14 @@
 """CUDA C++ to machine code, without a GPU; and its launch, where there is one."""
 
+import ctypes
 import multiprocessing
 
+import numpy as np
 import pytest
 
 from kernelwright.core.errors import CompileError, DeviceError, MissingDependency, UsageError
 from kernelwright.toolchain import cuda
-from kernelwright.toolchain.cuda import compiler, launcher
+from kernelwright.toolchain.cuda import compiler, driver, launcher
 
 SOURCE = (
     'extern "C" __global__ void fill(float* x) { x[threadIdx.x] = 1.0f; asm volatile("wgmma.fence.sync.aligned;"); }'
@@ -249,3 +251,34 @@ def test_machine_code_that_does_not_run_here_is_said():
         launcher.CudaKernel(cuda.compile_cubin(PLAIN, "sm_120a"), "f")
     with pytest.raises(UsageError, match="no kernel 'g'"):
         launcher.CudaKernel(PLAIN, "g")
+
+
+def test_the_driver_reads_each_parameter_at_its_own_address(monkeypatch):
+    made = {}
+
+    class Launch:
+        def __init__(self, function, parameters, **shape):
+            made.update(function=function, parameters=parameters, shape=shape)
+
+        def __call__(self, stream):
+            sizes = (128, 8, 4, 8)
+            made["read"] = [ctypes.string_at(at, size) for at, size in zip(made["parameters"], sizes, strict=True)]
+
+    monkeypatch.setattr(launcher, "DriverLaunch", Launch)
+    launch = launcher._MapLaunch(7, (128, 8, 4, 8), (2, 3), 64, 96, 2, False, True)
+    first, second = driver.TensorMap(), driver.TensorMap()
+    ctypes.memset(second.address, 5, 128)
+    for one, filled in ((first, 0), (second, 5)):
+        launch(1, (one, 2**40, np.float32(1.5), np.int64(-3)))
+        a, b, c, d = made["read"]
+        assert a == bytes([filled]) * 128
+        assert (int.from_bytes(b, "little"), np.frombuffer(c, "f4")[0], np.frombuffer(d, "i8")[0]) == (2**40, 1.5, -3)
+    assert made["function"] == 7
+    assert made["shape"] == {
+        "grid": (2, 3, 1),
+        "block": (64, 1, 1),
+        "shared_bytes": 96,
+        "cluster": (2, 1, 1),
+        "cooperative": False,
+        "use_pdl": True,
+    }

@@ -109,6 +109,21 @@ WRAPPERS = {
     "setmaxnreg_inc": ("setmaxnreg", "kw::setmaxnreg_inc<232>();", r"USETMAXREG\.TRY_ALLOC"),
     "setmaxnreg_dec": ("setmaxnreg", "kw::setmaxnreg_dec<40>();", r"USETMAXREG\.DEALLOC"),
     "prefetch_tensormap": ("cp_async_bulk_tensor", "kw::prefetch_tensormap(&map);", r"UTMACCTL\.PF"),
+    "cp_async_bulk_tensor_2d": (
+        "cp_async_bulk_tensor",
+        "kw::cp_async_bulk_tensor_2d(&held[0], &map, &barrier, n, 0);",
+        r"UTMALDG\.2D$",
+    ),
+    "cp_async_bulk_tensor_2d_multicast": (
+        "cp_async_bulk_tensor",
+        "kw::cp_async_bulk_tensor_2d_multicast(&held[0], &map, &barrier, 3, n, 0);",
+        r"UTMALDG\.2D\.MULTICAST",
+    ),
+    "cp_async_bulk_tensor_2d_store": (
+        "cp_async_bulk_tensor",
+        "kw::cp_async_bulk_tensor_2d_store(&map, &held[0], n, 0);",
+        r"UTMASTG\.2D",
+    ),
     "cp_async_bulk_tensor_3d": (
         "cp_async_bulk_tensor",
         "kw::cp_async_bulk_tensor_3d(&held[0], &map, &barrier, n, 0, 0);",

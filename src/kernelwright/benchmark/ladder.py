@@ -52,7 +52,14 @@ def run_ladder(
         timed = list(sizes or task.SIZES) if device == native_device else []
         outcomes.append(_run_rung(rung, task, problem, timed, device, last_cache_bytes(machine)))
     notes = () if device == native_device else ("emulated on the CPU: verified, not timed",)
-    return LadderRun(ladder=ladder, machine=machine, baseline=task.BASELINE, rungs=tuple(outcomes), notes=notes)
+    return LadderRun(
+        ladder=ladder,
+        machine=machine,
+        baseline=task.BASELINE,
+        rungs=tuple(outcomes),
+        dtype=str(problem.meta_inputs[0][0].dtype).removeprefix("torch."),
+        notes=notes,
+    )
 
 
 def _run_rung(

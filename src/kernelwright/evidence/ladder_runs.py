@@ -8,11 +8,12 @@ import msgspec
 import torch
 
 from kernelwright.benchmark.ladder import run_ladder
-from kernelwright.core.errors import NotFoundError, UsageError
+from kernelwright.core.errors import DeviceError, NotFoundError, UsageError
 from kernelwright.core.ladder import LadderRun, RecordedLadderRun
 from kernelwright.evidence.rows import DEFAULT_FOLDER, read_rows
 from kernelwright.evidence.tables import recorded_ladder_runs
-from kernelwright.ladders import find_rung, ladder_device
+from kernelwright.ladders import find_rung, ladder_device, needs_tma
+from kernelwright.problems.cuda import TMA_REQUIREMENT
 
 
 def run_or_load_ladder(
@@ -22,9 +23,12 @@ def run_or_load_ladder(
 
     Raises:
         UsageError: there is nothing to emulate.
-        DeviceError: a GPU is requested and none is available.
+        DeviceError: a GPU is requested and none is available; or the ladder needs TMA, and is to be emulated or has no
+            recorded times.
     """
     native_device = ladder_device(name)
+    if native_device == "cuda" and needs_tma(name) and (device or not torch.cuda.is_available()) and device != "cuda":
+        return load_unverified(name, rung_names, sizes, device)
     if native_device == "cuda" and (device in ("cpu", "emulated") or (not device and not torch.cuda.is_available())):
         return check_with_recorded_times(name, rung_names, sizes)
     if device == "emulated":
@@ -45,6 +49,26 @@ def check_with_recorded_times(
     rungs = tuple(msgspec.structs.replace(rung, times=times.get(rung.name, ())) for rung in checked.rungs)
     note = f"verified on this machine by CPU emulation; the times were recorded on {recorded.recorded_date}"
     return msgspec.structs.replace(recorded, rungs=rungs, notes=(note,))
+
+
+def load_unverified(
+    name: str, rung_names: Sequence[str], sizes: Sequence[tuple[int, ...]], device: str, folder: str = DEFAULT_FOLDER
+) -> LadderRun:
+    """The newest recorded times of a ladder that cannot run here, with a note; none is verified.
+
+    Raises:
+        DeviceError: an emulation is requested, or nothing is recorded.
+    """
+    if device:
+        raise DeviceError(f"{name} needs {TMA_REQUIREMENT}", next=f"kw ladder {name} --recorded {folder}")
+    try:
+        recorded = load_recorded_run(name, folder, rung_names, sizes)
+    except NotFoundError as error:
+        raise DeviceError(
+            f"{name} needs {TMA_REQUIREMENT}: {error.message}", next=f"kw sass ladders/{name}:1"
+        ) from error
+    note = f"not verified here: it needs {TMA_REQUIREMENT}; the times were recorded on {recorded.recorded_date}"
+    return msgspec.structs.replace(recorded, notes=(note,))
 
 
 def load_recorded_run(

@@ -17,6 +17,7 @@ LADDERS_DIR = Path(__file__).resolve().parent
 SUFFIXES = (".cu", ".cpp")
 HEADER_FIELDS = ("question", "hypothesis", "next")
 _FILE = re.compile(r"(\d\d)_(\w+)")
+_TENSOR_MAP = re.compile(r"^//\s*kw:\s*map\b", re.MULTILINE)
 _LINE = re.compile(r"^//\s*rung:\s*(\w+)\s+(.*?)\s*$", re.MULTILINE)
 
 
@@ -88,3 +89,8 @@ def task_path(ladder: str) -> Path:
 def ladder_device(ladder: str) -> str:
     """Device of a ladder: `cuda` for CUDA C++ sources, else `cpu`."""
     return "cuda" if read_rungs(ladder)[0].path.suffix == ".cu" else "cpu"
+
+
+def needs_tma(ladder: str) -> bool:
+    """Whether a ladder's rungs use tensor maps: then only a Hopper GPU can run them, and nothing emulates them."""
+    return any(_TENSOR_MAP.search(rung.path.read_text(encoding="utf-8")) for rung in read_rungs(ladder))

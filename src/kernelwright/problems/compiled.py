@@ -13,7 +13,8 @@ import torch
 
 from kernelwright.core.errors import SignatureError
 from kernelwright.problems.header import Header
-from kernelwright.problems.plan import InvocationPlan, InvocationPlanner, NamedValues, ResolvedLaunch
+from kernelwright.problems.map_limits import MAP_PITCH_BYTES
+from kernelwright.problems.plan import InvocationPlan, InvocationPlanner, NamedValues, ResolvedLaunch, ResolvedMap
 from kernelwright.problems.problem import Problem
 from kernelwright.problems.signature import argument_names
 from kernelwright.problems.state import ReferenceState, describe_value, reference_state, to_identifier
@@ -41,6 +42,11 @@ class CompiledProgram(ReferenceState):
         args, kwargs = problem.meta_inputs
         self._planner.plan(self._values(args, kwargs))
 
+    @property
+    def path(self) -> str:
+        """The source file."""
+        return self._header.path
+
     def launch(self, call: ResolvedLaunch, arguments: list[Any]) -> None:
         """Run one function of the source on tensors and numbers."""
         raise NotImplementedError
@@ -53,14 +59,29 @@ class CompiledProgram(ReferenceState):
         """Run all launches on the inputs and return the outputs in the form that the header declares."""
         values = self._values(args, kwargs)
         plan = self._plan(values)
-        prepared = {name: self.empty(shape, dtype) for name, shape, dtype in plan.allocations}
+        prepared: NamedValues = {name: self.empty(shape, dtype) for name, shape, dtype in plan.allocations}
         for call in plan.launches:
             for arg in call.arguments:
                 if isinstance(arg, str) and arg not in prepared:
-                    value = values[arg]
-                    prepared[arg] = value if arg in self._header.strided else value.contiguous()
+                    self._prepare(arg, plan, values, prepared)
             self.launch(call, [prepared[arg] if isinstance(arg, str) else arg for arg in call.arguments])
         return self._pack_outputs(values, prepared)
+
+    def encode_map(self, planned: ResolvedMap, tensor: torch.Tensor) -> Any:
+        """The tensor map of an argument, in the form that `launch` takes."""
+        raise NotImplementedError
+
+    def _prepare(self, name: str, plan: InvocationPlan, values: NamedValues, prepared: NamedValues) -> None:
+        """Add an argument to those prepared: a tensor of the inputs, or a tensor map and its tensor."""
+        if planned := plan.maps.get(name):
+            if planned.tensor not in prepared:
+                self._prepare(planned.tensor, plan, values, prepared)
+            if prepared[planned.tensor].data_ptr() % MAP_PITCH_BYTES and planned.tensor not in self._header.strided:
+                prepared[planned.tensor] = prepared[planned.tensor].clone()
+            prepared[name] = self.encode_map(planned, prepared[planned.tensor])
+        else:
+            value = values[name]
+            prepared[name] = value if name in self._header.strided else value.contiguous()
 
     def _values(self, args: Any, kwargs: dict[str, Any]) -> NamedValues:
         """Everything that a header can name: parameters, and the leaves of the inputs, which take precedence."""

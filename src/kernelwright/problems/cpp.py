@@ -59,6 +59,8 @@ class CppLoader:
             header.fail("a C++ candidate must have exactly one entry", header.launches[1].line)
         if name:
             header.launches[0].entry = name
+        for one in header.maps.values():
+            header.fail("`kw: map` is for CUDA C++: there is no TMA on the CPU", one.line)
         check_reads_parameters(header, problem)
         entry = _load_entry(source, header)
         planner = InvocationPlanner(header, [find_prototype(source, entry.name)], convert_scalar)

@@ -5,16 +5,18 @@ Numbers are passed as the type of the kernel's own parameter.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from kernelwright.core.errors import CandidateError, UsageError
+from kernelwright.core.errors import CandidateError, DeviceError, UsageError
 from kernelwright.problems.compiled import CompiledProgram, check_reads_parameters
 from kernelwright.problems.header import Header, LaunchDeclaration, parse_header
-from kernelwright.problems.plan import InvocationPlanner, ResolvedLaunch
+from kernelwright.problems.map_limits import MAP_PITCH_BYTES
+from kernelwright.problems.plan import InvocationPlanner, ResolvedLaunch, ResolvedMap
 from kernelwright.problems.problem import Candidate, Problem
 from kernelwright.problems.prototype import Parameter, find_extern_c_functions, find_prototype
 
@@ -23,6 +25,7 @@ INTEGER_BITS = {"int": 32, "int32_t": 32, "int64_t": 64, "long": 64, "longlong":
 EMULATED_SMS = 3
 MATH_H_DEFINES = {"INFINITY": "__int_as_float(0x7f800000)", "NAN": "__int_as_float(0x7fffffff)"}
 """Macros that nvcc defines without an include and NVRTC does not."""
+FIRST_TMA_CAPABILITY, TMA_REQUIREMENT = (9, 0), "wgmma and TMA: run it on a Hopper GPU"
 KernelLauncher = Callable[..., None]
 KernelCompiler = Callable[[str, str, Path], KernelLauncher]
 
@@ -64,6 +67,16 @@ class CudaProgram(CompiledProgram):
             size_lines = [line for kind, line in launch.size_lines.items() if kind in error.message]
             self._header.fail(error.message, size_lines[0] if size_lines else launch.line)
 
+    def encode_map(self, planned: ResolvedMap, tensor: torch.Tensor) -> Any:
+        """The tensor map of a tensor; cached, since encoding one takes microseconds."""
+        from kernelwright.toolchain.cuda.driver import tensor_map
+
+        dtype, address = str(tensor.dtype).removeprefix("torch."), tensor.data_ptr()
+        if address % MAP_PITCH_BYTES:
+            message = f"{planned.tensor} begins at {address:#x}: TMA addresses multiples of {MAP_PITCH_BYTES} bytes"
+            self._header.fail(message, planned.line)
+        return tensor_map(address, dtype, tuple(tensor.shape), tensor.stride(), planned.box, planned.swizzle)
+
 
 def build_cuda_program(
     path: Path, name: str, problem: Problem, device: str, compile_kernel: KernelCompiler
@@ -80,15 +93,12 @@ def build_cuda_program(
     for launch in header.launches:
         _check_launch(header, launch, source)
     check_reads_parameters(header, problem)
-    kernels = {launch.entry: compile_kernel(source, launch.entry, path) for launch in header.launches}
     prototypes = [find_prototype(source, launch.entry) for launch in header.launches]
-    return CudaProgram(
-        problem,
-        header,
-        InvocationPlanner(header, prototypes, convert_scalar, {"sms": _sm_count(device)}),
-        kernels,
-        device,
-    )
+    planner = InvocationPlanner(header, prototypes, convert_scalar, {"sms": _sm_count(device)})
+    if header.maps:
+        _require_tma(CudaProgram(problem, header, planner, {}, device))
+    kernels = {launch.entry: compile_kernel(source, launch.entry, path) for launch in header.launches}
+    return CudaProgram(problem, header, planner, kernels, device)
 
 
 class CudaLoader:
@@ -109,6 +119,8 @@ def convert_scalar(number: int | float, parameter: Parameter | None) -> Any:
         return number
     if parameter.pointer:
         return f"is passed as a number, but the parameter is `{parameter.text}`"
+    if parameter.is_tensor_map:
+        return f"is passed as a number, but the parameter is `{parameter.text}`: declare a `// kw: map`"
     if parameter.type in FLOAT_TYPES:
         return float(number)
     if isinstance(number, float):
@@ -126,6 +138,13 @@ def _check_launch(header: Header, launch: LaunchDeclaration, source: str) -> Non
     for kind in ("grid", "block"):
         if not 1 <= len(launch.launch_sizes.get(kind, ())) <= 3:
             header.fail(f"`// kw: {kind} ...` of {launch.entry} needs one to three numbers", launch.line)
+
+
+def _require_tma(program: CudaProgram) -> None:
+    """Reject a valid header with tensor maps where there is no TMA: in the emulator, and on a GPU before Hopper."""
+    if program.device == "cpu" or torch.cuda.get_device_capability() < FIRST_TMA_CAPABILITY:
+        path = program.path
+        raise DeviceError(f"{path} needs {TMA_REQUIREMENT}", where=path, next=shlex.join(["kw", "sass", path]))
 
 
 def _sm_count(device: str) -> int:

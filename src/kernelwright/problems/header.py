@@ -16,6 +16,7 @@ lines that follow it:
     // kw: shared 4 * 32 * 33                    bytes of dynamic shared memory, if any
     // kw: cluster 2                             blocks per cluster, if any
     // kw: temp   part: float32[M, 8]            workspace that one kernel writes and the next reads
+    // kw: map    x_map: x[128, 64]              tensor map of x for TMA, with the box that one copy moves
 
 `docs/candidates.md` explains each line with an example.
 """
@@ -32,11 +33,14 @@ from kernelwright.core.units import DTYPE_BYTES
 from kernelwright.problems import integer_expressions
 from kernelwright.problems.state import to_identifier
 
-LINE_KINDS = ("entry", "dims", "let", "out", "temp", "args", "returns", "strided")
+LINE_KINDS = ("entry", "dims", "let", "out", "temp", "map", "args", "returns", "strided")
 LAUNCH_SIZE_KINDS = ("grid", "block", "shared", "cluster")
+SWIZZLES = {"none": 0, "32": 32, "64": 64, "128": 128}
+"""Bytes of a swizzle pattern by the word of a `map` line."""
 RETURN_KINDS = ("tuple", "list", "dict", "none")
 _LINE = re.compile(r"^\s*//\s*kw:\s*(\w*)\s*(.*?)\s*$")
 _TENSOR = re.compile(r"^([A-Za-z_][\w.]*)\s*:\s*(?:(?P<dtype>\w+)\s*)?(?:\[(?P<inside>.*)\])?(?P<plain>.*)$")
+_MAP = re.compile(r"^([A-Za-z_]\w*)\s*:\s*([A-Za-z_][\w.]*)\s*\[(.*)\]\s*(?:swizzle\s+(\w+))?$")
 _NAME = re.compile(r"^[A-Za-z_][\w.]*$")
 
 
@@ -54,6 +58,17 @@ class TensorDeclaration:
     def in_place(self) -> bool:
         """Whether it is an output written into an argument of the program."""
         return self.dtype is None and self.dims is None and self.like is None
+
+
+@dataclass(frozen=True)
+class MapDeclaration:
+    """A tensor map: the elements that one copy moves along the last dimensions, and the bytes of its swizzle."""
+
+    name: str
+    tensor: str
+    box: tuple[ast.expr, ...]
+    swizzle: int
+    line: int
 
 
 @dataclass
@@ -77,6 +92,7 @@ class Header:
     dims: dict[str, TensorDeclaration] = field(default_factory=dict)
     outputs: dict[str, TensorDeclaration] = field(default_factory=dict)
     workspaces: dict[str, TensorDeclaration] = field(default_factory=dict)
+    maps: dict[str, MapDeclaration] = field(default_factory=dict)
     named_expressions: dict[str, tuple[ast.expr, int]] = field(default_factory=dict)
     """Expressions of `let` lines by name, with their line numbers, in order."""
     returns: str = ""
@@ -84,8 +100,9 @@ class Header:
 
     @property
     def passed_names(self) -> set[str]:
-        """Names of all arguments."""
-        return {value.id for launch in self.launches for _, value in launch.args if isinstance(value, ast.Name)}
+        """Names of all arguments, and of the tensors whose maps are arguments."""
+        names = {value.id for launch in self.launches for _, value in launch.args if isinstance(value, ast.Name)}
+        return names | {self.maps[name].tensor for name in names & set(self.maps)}
 
     def fail(self, message: str, line: int) -> NoReturn:
         """Raise a SignatureError that points to a line of the file."""
@@ -158,6 +175,9 @@ def _parse_line(header: Header, kind: str, text: str, line: int) -> None:
         case "temp":
             shape = _parse_out(header, text, line)
             header.workspaces[shape.name] = shape
+        case "map":
+            declared = _parse_map(header, text, line)
+            header.maps[declared.name] = declared
         case "returns":
             header.returns = text
             if text not in RETURN_KINDS:
@@ -200,6 +220,20 @@ def _parse_out(header: Header, text: str, line: int) -> TensorDeclaration:
     )
 
 
+def _parse_map(header: Header, text: str, line: int) -> MapDeclaration:
+    """`x_map: x[128, 64]`, or `x_map: x[128, 32] swizzle 64`."""
+    match = _MAP.match(text)
+    if not match:
+        header.fail(f"map {text!r} must be like `x_map: x[128, 64]` or `x_map: x[128, 32] swizzle 64`", line)
+    name, tensor, inside, swizzle = match.groups(default="128")
+    if swizzle not in SWIZZLES:
+        header.fail(f"swizzle {swizzle!r} is not one of {', '.join(SWIZZLES)}", line)
+    if name in header.maps:
+        header.fail(f"map {name} is declared twice", line)
+    box = _parse_shape(header, inside, line) or ()
+    return MapDeclaration(name, to_identifier(tensor), box, SWIZZLES[swizzle], line)
+
+
 def _require_dtype(header: Header, dtype: str | None, line: int) -> str | None:
     if dtype is not None and dtype not in DTYPE_BYTES:
         header.fail(f"{dtype!r} is not a dtype: one of {', '.join(DTYPE_BYTES)}", line)
@@ -219,5 +253,11 @@ def _parse_expression(header: Header, text: str, line: int) -> ast.expr:
 
 def _split_on_commas(text: str) -> list[str]:
     """The parts between commas that are not inside parentheses."""
-    parts = re.split(r",(?![^()]*\))", text)
+    parts, depth = [""], 0
+    for character in text:
+        depth += (character == "(") - (character == ")")
+        if character == "," and depth == 0:
+            parts.append("")
+        else:
+            parts[-1] += character
     return [part.strip() for part in parts if part.strip()]

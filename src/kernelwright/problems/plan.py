@@ -11,6 +11,7 @@ import torch
 
 from kernelwright.problems import integer_expressions
 from kernelwright.problems.header import Header, LaunchDeclaration, TensorDeclaration
+from kernelwright.problems.map_limits import find_map_fault
 from kernelwright.problems.prototype import Parameter, Prototype
 from kernelwright.problems.state import describe_value
 
@@ -34,11 +35,22 @@ class ResolvedLaunch:
 
 
 @dataclass(frozen=True)
+class ResolvedMap:
+    """A tensor map for a concrete shape: the tensor's name, and the box in all of its dimensions."""
+
+    tensor: str
+    box: tuple[int, ...]
+    swizzle: int
+    line: int
+
+
+@dataclass(frozen=True)
 class InvocationPlan:
     """All launches in order, and the tensors to allocate before them."""
 
     allocations: tuple[tuple[str, tuple[int, ...], torch.dtype], ...]
     launches: tuple[ResolvedLaunch, ...]
+    maps: dict[str, ResolvedMap]
 
 
 class InvocationPlanner:
@@ -82,7 +94,7 @@ class InvocationPlanner:
             )
             for launch, prototype in zip(self._header.launches, self._prototypes, strict=True)
         )
-        return InvocationPlan(tuple(allocations), calls)
+        return InvocationPlan(tuple(allocations), calls, self._resolve_maps(values, numbers, allocations))
 
     def _resolve_sizes(
         self, launch: LaunchDeclaration, values: NamedValues, numbers: NamedNumbers
@@ -107,6 +119,28 @@ class InvocationPlanner:
                 sizes = tuple(self._evaluate_size(one, values, numbers, shape.line) for one in shape.dims or ())
                 allocations.append((shape.name, sizes, getattr(torch, shape.dtype or "")))
         return allocations
+
+    def _resolve_maps(
+        self,
+        values: NamedValues,
+        numbers: NamedNumbers,
+        allocations: Sequence[tuple[str, tuple[int, ...], torch.dtype]],
+    ) -> dict[str, ResolvedMap]:
+        """The tensor maps, checked against the limits of TMA."""
+        allocated = {name: torch.empty(shape, dtype=dtype, device="meta") for name, shape, dtype in allocations}
+        maps = {}
+        for one in self._header.maps.values():
+            tensor = allocated.get(one.tensor)
+            if tensor is None:
+                tensor = self._require_tensor(values, one.tensor, one.line)
+                if one.tensor not in self._header.strided:
+                    tensor = torch.empty(tensor.shape, dtype=tensor.dtype, device="meta")
+            inner = tuple(self._evaluate_size(size, values, numbers, one.line) for size in one.box)
+            box = (1,) * (tensor.ndim - len(inner)) + inner
+            if fault := find_map_fault(tensor, box, one.swizzle):
+                self._header.fail(f"map {one.name} of {one.tensor}, {describe_value(tensor)}: {fault}", one.line)
+            maps[one.name] = ResolvedMap(one.tensor, box, one.swizzle, one.line)
+        return maps
 
     def _resolve_dimensions(self, values: NamedValues) -> NamedNumbers:
         """Numbers by name: scalar inputs, dimensions bound by the tensors, and `let` expressions."""
@@ -180,6 +214,12 @@ class InvocationPlanner:
         parameters = self._require_parameters(launch, prototype)
         arguments: list[Any] = []
         for (text, one), parameter in zip(launch.args, parameters, strict=True):
+            if isinstance(one, ast.Name) and one.id in self._header.maps:
+                if prototype and parameter and not parameter.is_tensor_map:
+                    message = f"{text} is a tensor map, but the parameter is `{parameter.text}`"
+                    self._header.fail(message, prototype.line)
+                arguments.append(one.id)
+                continue
             if isinstance(one, ast.Name) and one.id in tensors:
                 dtype = str(tensors[one.id]).removeprefix("torch.")
                 if prototype and parameter and not parameter.accepts_tensor(dtype):

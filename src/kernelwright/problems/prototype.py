@@ -24,13 +24,18 @@ DTYPES_BY_C_TYPE = {
     "__nv_bfloat16": ("bfloat16",),
     "size_t": ("int64",),
     "__bf16": ("bfloat16",),
+    "kw::bf16": ("bfloat16",),
+    "kw::f16": ("float16",),
     "int8_t": ("int8",),
     "uint8_t": ("uint8", "bool"),
     "bool": ("bool",),
 }
-_LAUNCH_ATTRIBUTES = re.compile(r"__(?:launch_bounds|cluster_dims)__\s*\([^)]*\)|__block_size__\s*\([^)]*\)")
+_LAUNCH_ATTRIBUTES = re.compile(
+    r"__(?:launch_bounds|cluster_dims)__\s*\((?:[^()]|\([^()]*\))*\)|__block_size__\s*\([^)]*\)"
+)
 """Launch attributes of a kernel, between its return type and its name."""
-QUALIFIERS = re.compile(r"\b(const|restrict|__restrict__|__restrict|std::|struct|signed)\b|std::")
+TENSOR_MAP_TYPE = "kw::TensorMap"
+QUALIFIERS = re.compile(r"\b(const|__grid_constant__|restrict|__restrict__|__restrict|std::|struct|signed)\b|std::")
 
 
 @dataclass(frozen=True)
@@ -40,6 +45,11 @@ class Parameter:
     text: str
     type: str
     pointer: bool
+
+    @property
+    def is_tensor_map(self) -> bool:
+        """Whether it is a tensor map, by value."""
+        return self.type == TENSOR_MAP_TYPE and not self.pointer
 
     def accepts_scalar(self, c_type: str) -> bool:
         """Whether it accepts `int64_t` or `double` by value."""

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import functools
+import struct
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -11,6 +14,7 @@ import torch
 
 from kernelwright.core.errors import DeviceError, UsageError
 from kernelwright.toolchain.cuda.compiler import NO_DEFINES, Cubin, compile_cubin, import_cuda_core
+from kernelwright.toolchain.cuda.driver import TENSOR_MAP_BYTES, DriverLaunch, TensorMap
 
 Dim3 = int | tuple[int, ...]
 DEFAULT_DYNAMIC_SMEM_BYTES = 48 * 2**10
@@ -22,6 +26,7 @@ SCALAR_TYPES: dict[tuple[type, int], type[np.generic]] = {
     **{(bool, size): number for size, number in ((1, np.bool_), (4, np.int32), (8, np.int64))},
 }
 """NumPy type in which a Python number is passed, by the size of the kernel parameter in bytes."""
+_SLOT_BYTES = 8
 
 
 class CudaKernel:
@@ -54,6 +59,8 @@ class CudaKernel:
         self._parameter_bytes = [parameter.size for parameter in self._kernel.arguments_info]
         self._launch = core.launch
         self._configs: dict[Any, Any] = {}
+        self._map_launches: dict[Any, _MapLaunch] = {}
+        self._takes_maps = TENSOR_MAP_BYTES in self._parameter_bytes
         self._marshallers: dict[tuple[type, ...], Callable[..., tuple[Any, ...]]] = {}
 
     def __call__(
@@ -73,7 +80,7 @@ class CudaKernel:
             grid: blocks, in one to three dimensions.
             block: threads per block, in one to three dimensions.
             arguments: in the order of the kernel's parameters: CUDA tensors for pointers, Python numbers for scalars (a
-                float where the kernel takes a float: only the size of a parameter is known).
+                float where the kernel takes a float: only the size of a parameter is known), `TensorMap`s.
             shared_bytes: dynamic shared memory per block.
             cluster: blocks per thread block cluster.
             cooperative: cooperative launch: all blocks are co-resident and can synchronize grid-wide.
@@ -86,9 +93,13 @@ class CudaKernel:
         shape = (grid, block, shared_bytes, cluster, cooperative, use_pdl)
         config = self._configs.get(shape) or self._launch_config(*shape)
         marshal = self._marshallers.get(tuple(map(type, arguments))) or self._make_marshaller(arguments)
-        stream = _stream_from_handle(torch._C._cuda_getCurrentRawStream(torch._C._cuda_getDevice()))
+        raw_stream = torch._C._cuda_getCurrentRawStream(torch._C._cuda_getDevice())
         try:
-            self._launch(stream, config, self._kernel, *marshal(*arguments))
+            values = marshal(*arguments)
+            if self._takes_maps:
+                self._launch_with_maps(shape, raw_stream, values)
+            else:
+                self._launch(_stream_from_handle(raw_stream), config, self._kernel, *values)
         except OverflowError as fault:
             raise UsageError(f"an argument of {self.name} does not fit its parameter: {fault}") from None
         except UsageError:
@@ -97,6 +108,14 @@ class CudaKernel:
             raise _launch_error(
                 f"launch of {grid} blocks of {block} threads in clusters of {cluster}", fault
             ) from fault
+
+    def _launch_with_maps(self, shape: tuple[Any, ...], stream: int, values: tuple[Any, ...]) -> None:
+        """Launch through the driver: cuda-core accepts tensor maps of its own only."""
+        if (launch := self._map_launches.get(shape)) is None:
+            if len(self._map_launches) >= MAX_CACHED_CONFIGS:
+                self._map_launches.clear()
+            launch = self._map_launches[shape] = _MapLaunch(self.handle, self._parameter_bytes, *shape)
+        launch(stream, values)
 
     def make_launcher(
         self, grid: Dim3, block: Dim3, shared_bytes: int, cluster: Dim3, *, use_pdl: bool = False
@@ -156,6 +175,8 @@ class CudaKernel:
             if isinstance(argument, torch.Tensor) and size == 8:
                 values.append(f"a{i}.data_ptr(),")
                 checks.append(f"a{i}.is_cuda")
+            elif isinstance(argument, TensorMap) and size == TENSOR_MAP_BYTES:
+                values.append(f"a{i},")
             elif scalar_type := SCALAR_TYPES.get((type(argument), size)):
                 values.append(f"{scalar_type.__name__}(a{i}),")
                 names[scalar_type.__name__] = scalar_type
@@ -192,6 +213,51 @@ class CudaKernel:
             self._configs.clear()
         self._configs[grid, block, shared_bytes, cluster, cooperative, use_pdl] = config
         return config
+
+
+class _MapLaunch:
+    """A launch whose parameters include tensor maps: the driver reads each parameter at its own address."""
+
+    def __init__(
+        self,
+        function: int,
+        parameter_bytes: Sequence[int],
+        grid: Dim3,
+        block: Dim3,
+        shared_bytes: int,
+        cluster: Dim3,
+        cooperative: bool,
+        use_pdl: bool,
+    ) -> None:
+        self._lock = threading.Lock()  # the parameters of two threads must not mix
+        self._slots = ctypes.create_string_buffer(_SLOT_BYTES * len(parameter_bytes))
+        first = ctypes.addressof(self._slots)
+        self._addresses = (ctypes.c_void_p * len(parameter_bytes))(
+            *(first + _SLOT_BYTES * i for i in range(len(parameter_bytes)))
+        )
+        self._launch = DriverLaunch(
+            function,
+            self._addresses,
+            grid=_to_dim3(grid),
+            block=_to_dim3(block),
+            shared_bytes=shared_bytes,
+            cluster=_to_dim3(cluster),
+            cooperative=cooperative,
+            use_pdl=use_pdl,
+        )
+
+    def __call__(self, stream: int, values: Sequence[Any]) -> None:
+        """Launch with marshalled arguments: addresses, NumPy scalars and tensor maps."""
+        with self._lock:
+            for i, value in enumerate(values):
+                if isinstance(value, TensorMap):
+                    self._addresses[i] = value.address
+                elif isinstance(value, int):
+                    struct.pack_into("q", self._slots, _SLOT_BYTES * i, value)
+                else:
+                    content = value.tobytes()
+                    self._slots[_SLOT_BYTES * i : _SLOT_BYTES * i + len(content)] = content
+            self._launch(stream)
 
 
 def current_arch() -> str:

@@ -16,8 +16,31 @@ __device__ __forceinline__ void prefetch_tensormap(const TensorMap* map) {
     asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
 }
 
-// Loads the tile whose first element is at (x, y, z), x being the contiguous dimension, and counts its bytes at an
-// mbarrier.
+// Loads the tile whose first element is at (x, y), x being the contiguous dimension, and counts its bytes at an mbarrier.
+__device__ __forceinline__ void cp_async_bulk_tensor_2d(void* smem, const TensorMap* map, unsigned long long* barrier,
+                                                        int x, int y) {
+    asm volatile(
+        "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4}], [%2];" ::"r"(
+            smem_u32(smem)),
+        "l"(map), "r"(smem_u32(barrier)), "r"(x), "r"(y)
+        : "memory");
+}
+__device__ __forceinline__ void cp_async_bulk_tensor_2d_multicast(void* smem, const TensorMap* map,
+                                                                  unsigned long long* barrier, unsigned short blocks,
+                                                                  int x, int y) {
+    asm volatile(
+        "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster "
+        "[%0], [%1, {%4, %5}], [%2], %3;" ::"r"(smem_u32(smem)),
+        "l"(map), "r"(smem_u32(barrier)), "h"(blocks), "r"(x), "r"(y)
+        : "memory");
+}
+__device__ __forceinline__ void cp_async_bulk_tensor_2d_store(const TensorMap* map, const void* smem, int x, int y) {
+    asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%2, %3}], [%1];" ::"l"(map),
+                 "r"(smem_u32(smem)), "r"(x), "r"(y)
+                 : "memory");
+}
+
+// The same in three dimensions.
 __device__ __forceinline__ void cp_async_bulk_tensor_3d(void* smem, const TensorMap* map, unsigned long long* barrier,
                                                         int x, int y, int z) {
     asm volatile(
@@ -27,7 +50,7 @@ __device__ __forceinline__ void cp_async_bulk_tensor_3d(void* smem, const Tensor
         : "memory");
 }
 
-// The same, written at the same address in every block of the cluster whose bit is set, at each block's own mbarrier.
+// Multicast: written at the same address in every block of the cluster whose bit is set, at each block's own mbarrier.
 __device__ __forceinline__ void cp_async_bulk_tensor_3d_multicast(void* smem, const TensorMap* map,
                                                                   unsigned long long* barrier, unsigned short blocks,
                                                                   int x, int y, int z) {
