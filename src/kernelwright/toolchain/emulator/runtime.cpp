@@ -18,8 +18,8 @@ void kw_count_reconverge();
 namespace {
 
 enum State : unsigned char { kReady, kAtSyncthreads, kAtWarpSync, kExited };
-enum Operation : unsigned char { kSyncWarp, kBallot, kShuffle };
-const char* const kOperationNames[] = {"__syncwarp", "a vote", "a shuffle"};
+enum Operation : unsigned char { kSyncWarp, kBallot, kShuffle, kExchange };
+const char* const kOperationNames[] = {"__syncwarp", "a vote", "a shuffle", "a matrix instruction"};
 
 struct Thread {
   Context context;
@@ -29,6 +29,8 @@ struct Thread {
   unsigned mask;
   int source;
   uint64_t sent, received;
+  char exchanged[2][kKwExchangeBytes];  // two, since a lane may begin the next exchange before others end this one
+  int exchange_phase = 0;
   KwIndex index;
   void* tsan = nullptr;
   char sync_objects[2] = {};  // of the warp, in its first thread
@@ -63,6 +65,7 @@ class Worker {
   bool run(unsigned long block);
   void wait(State state, int line);
   Thread& current() { return threads_[current_]; }
+  void receive(unsigned group, int phase, unsigned bytes, char* received) const;
   int lane() const { return current_ % kKwWarp; }
   void* barrier_object() { return &barrier_objects_[phase_]; }
   void* warp_object() { return &threads_[current_ / kKwWarp * kKwWarp].sync_objects[current().sync_phase ^= 1]; }
@@ -156,6 +159,7 @@ bool Worker::run(unsigned long block) {
   for (unsigned i = 0; i < count_; ++i) {
     threads_[i].state = kReady;
     threads_[i].line = 0;
+    threads_[i].exchange_phase = 0;
     threads_[i].index = index_of(i, launch_.block);
     threads_[i].context.prepare(stacks.base(i), fiber_entry);
   }
@@ -232,8 +236,16 @@ void Worker::deliver(unsigned first, unsigned group) {
     if (thread.operation == kShuffle)
       thread.received = participates ? threads_[first + thread.source].sent : ~uint64_t(0);
     if (thread.operation == kBallot) thread.received = ballot;
+    if (thread.operation == kExchange) thread.received = group;
     thread.state = kReady;
   }
+}
+
+// What every lane sent in an exchange; NaN for lanes outside the group, which do not exist or have exited.
+void Worker::receive(unsigned group, int phase, unsigned bytes, char* received) const {
+  const Thread* lanes = &threads_[current_ / kKwWarp * kKwWarp];
+  for (unsigned i = 0; i < kKwWarp; ++i, received += bytes)
+    group >> i & 1 ? memcpy(received, lanes[i].exchanged[phase], bytes) : memset(received, 0xff, bytes);
 }
 
 // ---- Errors.
@@ -339,6 +351,14 @@ unsigned kw_ballot(int line, unsigned mask, int predicate) {
 
 unsigned long long kw_shuffle(int line, unsigned mask, unsigned long long value, int source) {
   return warp_operation(kShuffle, line, mask, value, source);
+}
+
+void kw_exchange(int line, const void* sent, unsigned bytes, void* received) {
+  Thread& thread = worker->current();
+  const int phase = thread.exchange_phase ^= 1;
+  memcpy(thread.exchanged[phase], sent, bytes);
+  const auto group = unsigned(warp_operation(kExchange, line, ~0u, 0, 0));
+  worker->receive(group, phase, bytes, static_cast<char*>(received));
 }
 
 int kw_lane() { return worker->lane(); }

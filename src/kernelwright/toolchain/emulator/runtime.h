@@ -27,6 +27,7 @@ enum { kKwOther, kKwFloat, kKwSigned, kKwUnsigned, kKwPointer };
 
 constexpr unsigned kKwSharedBytes = 227 * 1024;  // limit of dynamic shared memory per block on Hopper
 constexpr unsigned kKwWarp = 32;
+constexpr unsigned kKwExchangeBytes = 32;  // per lane: fragments of a matrix instruction
 
 extern "C" {
 extern __thread KwThreadPosition kw_thread_position __attribute__((visibility("default")));
@@ -37,4 +38,6 @@ __attribute__((visibility("default"))) unsigned kw_ballot(int line, unsigned mas
 __attribute__((visibility("default"))) unsigned long long kw_shuffle(int line, unsigned mask,
                                                                      unsigned long long value, int source);
 __attribute__((visibility("default"))) int kw_lane();
+// Collective of all 32 lanes: copies `bytes` bytes, at most kKwExchangeBytes, of every lane to `received`, by lane.
+__attribute__((visibility("default"))) void kw_exchange(int line, const void* sent, unsigned bytes, void* received);
 }

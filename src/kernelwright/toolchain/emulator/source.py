@@ -16,6 +16,8 @@ _TOOLKIT = re.compile(
 )
 EMULATED_INCLUDE_DIR = Path(__file__).parent / "include"
 """CPU versions of those PTX wrappers that can be emulated."""
+DEVICE_INCLUDE_DIR = Path(__file__).parents[1] / "include"
+"""The wrappers themselves; headers without inline PTX are the same on both."""
 _INCLUDED = re.compile(r'^[ \t]*#[ \t]*include[ \t]*"([^"]+)"[^\n]*', re.MULTILINE)
 _PTX = re.compile(r"\basm\b(?:\s+volatile\b)?\s*\(")
 _HOST = re.compile(r"<<<")
@@ -66,7 +68,7 @@ def translate_source(text: str, path: str, included: set[Path] | None = None) ->
     included = set() if included is None else included
     bare = _COMMENT_OR_TEXT.sub(lambda match: _blank_out(match[0]), text)
     for match in _WRAPPERS.finditer(text):
-        if bare[match.start() : match.end()].strip() and not (EMULATED_INCLUDE_DIR / match[1]).is_file():
+        if bare[match.start() : match.end()].strip() and not _is_emulated(match[1]):
             _raise_unsupported(f"{match[1]} is inline PTX, which needs a GPU", path, text, match.start(1))
     for pattern, reason in ((_PTX, "inline PTX, which needs a GPU"), (_HOST, "a launch; keep only kernels")):
         if match := pattern.search(bare):
@@ -77,9 +79,17 @@ def translate_source(text: str, path: str, included: set[Path] | None = None) ->
     return CudaSource(path, inlined, kernels, non_templates)
 
 
+def _is_emulated(wrapper: str) -> bool:
+    """Whether a header has a CPU version, or needs none."""
+    if (EMULATED_INCLUDE_DIR / wrapper).is_file():
+        return True
+    own = DEVICE_INCLUDE_DIR / wrapper
+    return own.is_file() and not _PTX.search(_COMMENT_OR_TEXT.sub("", own.read_text("utf-8")))
+
+
 def _inline_include(match: re.Match[str], path: str, included: set[Path]) -> str:
     """The text of the included file between `#line` directives."""
-    folders = (Path(path).parent, EMULATED_INCLUDE_DIR)
+    folders = (Path(path).parent, EMULATED_INCLUDE_DIR, DEVICE_INCLUDE_DIR)
     file = next((folder / match[1] for folder in folders if (folder / match[1]).is_file()), None)
     if file is None:
         return match[0]
