@@ -1,0 +1,80 @@
+// One block per SM computes several tiles: it copies the first k-tiles of the next while it finishes and stores this one.
+//
+// rung: question   What do the empty ring at the start of a tile and the launch of blocks cost?
+// rung: hypothesis A tile at 8192 takes 128 k-tiles. Filling the ring takes as long as about one, and nothing overlaps it.
+// rung: hypothesis A ring that runs on into the next tile hides that: 1.01 times faster at 8192 and 1.02 at 4096, where half
+// rung: hypothesis as many k-tiles share it; nothing where there is one tile per SM.
+// rung: next       mma.sync itself.
+//
+// kw: entry  tensor_persistent_large
+// kw: dims   a: bfloat16[M, K]; b: bfloat16[N, K]
+// kw: out    out: bfloat16[M, N]
+// kw: let    large = cdiv(M, 128) * cdiv(N, 256)
+// kw: let    use_large = min(1, 4 * large // (3 * sms))
+// kw: grid   min(sms, large * use_large)
+// kw: block  256
+// kw: shared 4 * (128 + 256) * 128 + 8 * 2048
+// kw: args   a, b, out, M, N, K
+//
+// kw: entry  tensor_persistent_small
+// kw: grid   cdiv(M, 64) * cdiv(N, 128) * (1 - use_large)
+// kw: block  128
+// kw: shared 4 * (64 + 128) * 128 + 4 * 2048
+// kw: args   a, b, out, M, N, K
+
+#include "epilogue.cuh"
+
+#ifndef LARGE_SHAPE
+#define LARGE_SHAPE 128, 256, 64, 64, 4
+#define SMALL_SHAPE 64, 128, 32, 64, 4
+#endif
+
+// Continues with the next tile of this block after the last k-tile.
+template <class T>
+struct PersistentLoader : TileLoader<T> {
+    const GemmParams& p;
+    int tile, k_tiles;
+
+    __device__ PersistentLoader(const GemmParams& p) : p(p), tile(blockIdx.x), k_tiles(p.k_tiles()) { start_tile(); }
+    __device__ void start_tile() {
+        const TileOrigin origin = grouped_tile<T>(p, tile);
+        this->start(p, origin.row, origin.column);
+    }
+    __device__ void advance() {
+        TileLoader<T>::advance();
+        if (--k_tiles > 0) return;
+        tile += gridDim.x;
+        k_tiles = p.k_tiles();
+        if (tile < p.template tiles_m<T>() * p.template tiles_n<T>()) {
+            start_tile();
+        } else {
+            this->k_left = 0;  // copies zeros from now on
+        }
+    }
+};
+
+template <class T>
+__device__ __forceinline__ void compute(const GemmParams& p) {
+    unsigned char* const ring = dynamic_shared();  // and 2,048 bytes per warp
+    PersistentLoader<T> loader(p);
+    Mainloop<T, PersistentLoader<T>> mainloop(loader, ring);
+    mainloop.fill();
+    const int tiles = p.template tiles_m<T>() * p.template tiles_n<T>();
+    for (int tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
+        typename T::Accumulators acc = {};
+        mainloop.run(acc, p.k_tiles());
+        const TileOrigin origin = grouped_tile<T>(p, tile);
+        store_chunks<T>(acc, ring + T::kRingBytes + threadIdx.x / 32 * 2048, p, origin.row + T::warp_m(),
+                        origin.column + T::warp_n());
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(TileShape<LARGE_SHAPE>::kThreads, 1)
+tensor_persistent_large(const kw::bf16* a, const kw::bf16* b, kw::bf16* out, int M, int N, int K) {
+    compute<TileShape<LARGE_SHAPE>>({a, b, out, M, N, K});
+}
+
+extern "C" __global__ void __launch_bounds__(TileShape<SMALL_SHAPE>::kThreads, 2)
+tensor_persistent_small(const kw::bf16* a, const kw::bf16* b, kw::bf16* out, int M, int N, int K) {
+    compute<TileShape<SMALL_SHAPE>>({a, b, out, M, N, K});
+}

@@ -1,0 +1,32 @@
+// Stores of 16 bytes through shared memory.
+#pragma once
+
+#include "mainloop.cuh"
+
+// Rounds a warp's accumulators and stores them, 16 rows at a time through 2,048 bytes of shared memory of its own: eight
+// lanes then write a row of 128 bytes. Rows have 64 columns, so the tile is swizzled as those of the operands.
+template <class T>
+__device__ __forceinline__ void store_chunks(const typename T::Accumulators& acc, unsigned char* smem,
+                                             const GemmParams& p, int first_row, int first_column) {
+    static_assert(T::kWarpN * 2 == kw::kTileRowBytes, "rows of 128 bytes");
+    const int lane = threadIdx.x % 32, chunk = lane % 8, column = first_column + chunk * 8;
+    const kw::FragmentLane fragment(lane);
+#pragma unroll
+    for (int m = 0; m < T::kTilesM; ++m) {
+#pragma unroll
+        for (int n = 0; n < T::kTilesN; ++n)
+#pragma unroll
+            for (int half = 0; half < 2; ++half)
+                *reinterpret_cast<unsigned*>(smem + kw::swizzle_128b(half * 8 + fragment.row, n) + fragment.pair * 2) =
+                    kw::pack<kw::bf16>(acc[m][n][2 * half], acc[m][n][2 * half + 1]);
+        __syncwarp();
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+            const int row = i * 4 + lane / 8, out_row = first_row + m * 16 + row;
+            const uint4 eight = *reinterpret_cast<const uint4*>(smem + kw::swizzle_128b(row, chunk));
+            if (out_row < p.M && column < p.N)
+                *reinterpret_cast<uint4*>(p.out + (long long)out_row * p.N + column) = eight;
+        }
+        __syncwarp();
+    }
+}

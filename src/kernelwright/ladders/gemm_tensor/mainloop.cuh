@@ -1,0 +1,185 @@
+// Main loop of the last rungs: a ring of swizzled stages of 64 along K, fragments double-buffered in registers, and few
+// bounds checks: rows beyond the last repeat it, and only copies beyond K are replaced by zeros.
+#pragma once
+
+#include "kw/mma/fragments.cuh"
+#include "kw/ptx/cp_async.cuh"
+#include "kw/ptx/cvt.cuh"
+#include "kw/ptx/ldmatrix.cuh"
+#include "kw/ptx/mma.cuh"
+#include "kw/scheduler/tile_scheduler.cuh"
+
+#ifndef GROUP_ROWS
+#define GROUP_ROWS 1024
+#endif
+constexpr int kGroupRows = GROUP_ROWS;  // of a band of tiles
+constexpr int kBlockK = 64, kStepK = 16, kNumSteps = kBlockK / kStepK;
+
+__device__ __forceinline__ unsigned char* dynamic_shared() {
+    extern __shared__ __align__(1024) unsigned char bytes[];
+    return bytes;
+}
+
+struct GemmParams {
+    const kw::bf16 *a, *b;
+    kw::bf16* out;
+    int M, N, K;
+    __device__ int k_tiles() const { return max(1, (K + kBlockK - 1) / kBlockK); }  // one of zeros if K is 0
+    template <class T>
+    __device__ int tiles_m() const {
+        return (M + T::kBlockM - 1) / T::kBlockM;
+    }
+    template <class T>
+    __device__ int tiles_n() const {
+        return (N + T::kBlockN - 1) / T::kBlockN;
+    }
+};
+
+struct TileOrigin {
+    int row, column;
+};
+// Tiles in bands of kGroupRows rows, column by column: those that run at the same time share their operands in the L2.
+template <class T>
+__device__ __forceinline__ TileOrigin grouped_tile(const GemmParams& p, int tile) {
+    const kw::TileIndex index = kw::grouped_raster(tile, p.template tiles_m<T>(), p.template tiles_n<T>(), kGroupRows / T::kBlockM);
+    return {index.m * T::kBlockM, index.n * T::kBlockN};
+}
+
+// Sizes of a block's tile, of its warps' tiles, and of its ring.
+template <int kBlockM_, int kBlockN_, int kWarpM_, int kWarpN_, int kNumStages_>
+struct TileShape {
+    static constexpr int kBlockM = kBlockM_, kBlockN = kBlockN_, kWarpM = kWarpM_, kWarpN = kWarpN_;
+    static constexpr int kNumStages = kNumStages_, kWarpsN = kBlockN / kWarpN;
+    static constexpr int kThreads = kBlockM / kWarpM * kWarpsN * 32;
+    static constexpr int kTilesM = kWarpM / 16, kTilesN = kWarpN / 8;  // mma per step of K
+    static constexpr int kBytesA = kBlockM * kw::kTileRowBytes;
+    static constexpr int kStageBytes = (kBlockM + kBlockN) * kw::kTileRowBytes;
+    static constexpr int kRingBytes = kNumStages * kStageBytes;
+    static constexpr int kCopyRows = kThreads / 8;  // rows that the block copies at once
+    static constexpr int kCopiesA = kBlockM / kCopyRows, kCopiesB = kBlockN / kCopyRows;
+    using Accumulators = float[kTilesM][kTilesN][4];
+
+    static __device__ int warp_m() { return static_cast<int>(threadIdx.x) / 32 / kWarpsN * kWarpM; }
+    static __device__ int warp_n() { return static_cast<int>(threadIdx.x) / 32 % kWarpsN * kWarpN; }
+};
+
+// This thread's copies of a tile's operands, one 16-byte chunk of several rows for each k-tile.
+template <class T>
+struct TileLoader {
+    const char *a, *b;  // the chunk in the first row
+    unsigned rows_a[T::kCopiesA], rows_b[T::kCopiesB];  // bytes from there to each row
+    int k_left;
+
+    __device__ void start(const GemmParams& p, int first_row, int first_column) {
+        const int row = threadIdx.x / 8, k = threadIdx.x % 8 * 8;
+        a = reinterpret_cast<const char*>(p.a + (long long)first_row * p.K + k);
+        b = reinterpret_cast<const char*>(p.b + (long long)first_column * p.K + k);
+        k_left = p.K - k;
+#pragma unroll
+        for (int i = 0; i < T::kCopiesA; ++i)
+            rows_a[i] = min(row + i * T::kCopyRows, p.M - 1 - first_row) * 2u * p.K;
+#pragma unroll
+        for (int i = 0; i < T::kCopiesB; ++i)
+            rows_b[i] = min(row + i * T::kCopyRows, p.N - 1 - first_column) * 2u * p.K;
+    }
+
+    // Copies part `part` of `kParts` of the next k-tile.
+    template <int kParts>
+    __device__ void copy(unsigned char* to, int part) const {
+        constexpr int kCopies = T::kCopiesA + T::kCopiesB;
+        auto copy_row = [&](int i, const char* from) {
+            if (i * kParts / kCopies == part)
+                kw::cp_async_cg_16(to + i * T::kCopyRows * kw::kTileRowBytes, from, k_left > 0);
+        };
+#pragma unroll
+        for (int i = 0; i < T::kCopiesA; ++i) copy_row(i, a + rows_a[i]);
+#pragma unroll
+        for (int i = 0; i < T::kCopiesB; ++i) copy_row(T::kCopiesA + i, b + rows_b[i]);
+    }
+
+    __device__ void advance() {
+        a += kBlockK * 2;
+        b += kBlockK * 2;
+        k_left -= kBlockK;
+    }
+};
+
+// The ring and the fragments of a warp. `loader` is ahead of the reader by kNumStages - 1 k-tiles.
+template <class T, class Loader = TileLoader<T>>
+struct Mainloop {
+    Loader& loader;
+    unsigned char* ring;
+    int copy_to, lane_a, lane_b;        // offsets in a stage
+    int read_stage = 0, write_stage = 0;  // byte offsets in the ring
+    unsigned frag_a[2][T::kTilesM][4], frag_b[2][T::kTilesN / 2][4];
+
+    __device__ Mainloop(Loader& loader, unsigned char* ring) : loader(loader), ring(ring) {
+        const kw::LdmatrixLane a = kw::ldmatrix_lane_a(threadIdx.x % 32), b = kw::ldmatrix_lane_b(threadIdx.x % 32);
+        copy_to = kw::swizzle_128b(threadIdx.x / 8, threadIdx.x % 8);
+        lane_a = kw::swizzle_128b(T::warp_m() + a.row, a.chunk);
+        lane_b = T::kBytesA + kw::swizzle_128b(T::warp_n() + b.row, b.chunk);
+    }
+
+    static __device__ int next_stage(int stage) {
+        return stage == T::kRingBytes - T::kStageBytes ? 0 : stage + T::kStageBytes;
+    }
+
+    // Starts the first copies, waits for the first k-tile and loads its first fragments.
+    __device__ void fill() {
+#pragma unroll
+        for (int i = 0; i < T::kNumStages - 1; ++i) {
+            loader.template copy<1>(ring + write_stage + copy_to, 0);
+            kw::cp_async_commit_group();
+            loader.advance();
+            write_stage += T::kStageBytes;
+        }
+        kw::cp_async_wait_group<T::kNumStages - 2>();
+        __syncthreads();
+        load_fragments(0, 0);
+    }
+
+    // A step of K flips two bits of the swizzled chunk.
+    __device__ void load_fragments(int to, int step) {
+#pragma unroll
+        for (int m = 0; m < T::kTilesM; ++m)
+            kw::ldmatrix_x4(frag_a[to][m],
+                            ring + ((read_stage + lane_a) ^ (step * 32)) + m * 16 * kw::kTileRowBytes);
+#pragma unroll
+        for (int n = 0; n < T::kTilesN / 2; ++n)
+            kw::ldmatrix_x4(frag_b[to][n],
+                            ring + ((read_stage + lane_b) ^ (step * 32)) + n * 16 * kw::kTileRowBytes);
+    }
+
+    __device__ void multiply(typename T::Accumulators& acc, int from) {
+#pragma unroll
+        for (int m = 0; m < T::kTilesM; ++m)
+#pragma unroll
+            for (int i = 0; i < T::kTilesN; ++i) {
+                const int n = m % 2 ? T::kTilesN - 1 - i : i;  // alternating, so that the last B is used again
+                const unsigned own[2] = {frag_b[from][n / 2][n % 2 * 2], frag_b[from][n / 2][n % 2 * 2 + 1]};
+                kw::mma_m16n8k16_bf16(acc[m][n], frag_a[from][m], own);
+            }
+    }
+
+    // Accumulates k-tiles, and loads the first fragments of the one after them.
+    __device__ void run(typename T::Accumulators& acc, int k_tiles) {
+        for (; k_tiles > 0; --k_tiles) {
+#pragma unroll
+            for (int step = 0; step < kNumSteps; ++step) {
+                if (step < kNumSteps - 1) {
+                    load_fragments((step + 1) % 2, step + 1);
+                    loader.template copy<kNumSteps - 1>(ring + write_stage + copy_to, step);
+                } else {
+                    kw::cp_async_commit_group();
+                    loader.advance();
+                    kw::cp_async_wait_group<T::kNumStages - 2>();
+                    __syncthreads();  // the next stage is complete, and all warps have read this one
+                    write_stage = read_stage;
+                    read_stage = next_stage(read_stage);
+                    load_fragments(0, 0);
+                }
+                multiply(acc, step % 2);
+            }
+        }
+    }
+};
