@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 
 import torch
@@ -51,17 +51,21 @@ def run() -> None:
     """Launch every counted rung once, in order."""
     for rung in _counted_rungs():
         inputs = [value.cuda() if isinstance(value, torch.Tensor) else value for value in _inputs()]
-        load_candidate(str(rung.path), _problem(), "cuda").program(*inputs)
+        load_candidate(str(rung.path), _problem(LADDER), "cuda").program(*inputs)
     torch.cuda.synchronize()
 
 
-def emulated_ratios(rung: Rung) -> dict[str, float]:
-    """Emulate a rung and return its ratios by name in `METRICS`; without shared memory, only the sector ratios."""
+def emulated_ratios(rung: Rung, inputs: Sequence[object] = ()) -> dict[str, float]:
+    """Emulate a rung and return its ratios by name in `METRICS`; without shared memory, only the sector ratios.
+
+    Args:
+        inputs: of the ladder's problem; those of `SIZE` by default.
+    """
     launches: list[InstrumentedKernel] = []
     program = build_cuda_program(
-        rung.path, "", _problem(), "cpu", partial(InstrumentedKernel, launches=launches, sanitizers=())
+        rung.path, "", _problem(rung.ladder), "cpu", partial(InstrumentedKernel, launches=launches, sanitizers=())
     )
-    program(*_inputs())
+    program(*(inputs or _inputs()))
     accesses = [access for launch in launches for counts in launch.counts for access in counts.instructions]
     ratios = {
         f"sectors of a {kind}": _sectors_per_request([access for access in accesses if access.kind == f"global {kind}"])
@@ -81,8 +85,8 @@ def _counted_rungs() -> list[Rung]:
     return read_rungs(LADDER)[:NUM_RUNGS]
 
 
-def _problem() -> Problem:
-    return load_problem(str(task_path(LADDER)))
+def _problem(ladder: str) -> Problem:
+    return load_problem(str(task_path(ladder)))
 
 
 def _inputs() -> list[object]:

@@ -24,6 +24,8 @@ DTYPES_BY_C_TYPE = {
     "__nv_bfloat16": ("bfloat16",),
     "size_t": ("int64",),
     "__bf16": ("bfloat16",),
+    "kw::bf16": ("bfloat16",),
+    "kw::f16": ("float16",),
     "int8_t": ("int8",),
     "uint8_t": ("uint8", "bool"),
     "bool": ("bool",),

@@ -29,40 +29,41 @@
 #define SMALL_SHAPE 64, 128, 32, 64, 4
 #endif
 
-// Continues with the next tile of this block after the last k-tile.
+// The tile that copies are ahead in, and how many of its k-tiles are left to copy.
 template <class T>
-struct PersistentLoader : TileLoader<T> {
+struct TileStream : TileLoader<T> {
     const GemmParams& p;
-    int tile, k_tiles;
+    int tile = blockIdx.x, k_tiles = 0;
 
-    __device__ PersistentLoader(const GemmParams& p) : p(p), tile(blockIdx.x), k_tiles(p.k_tiles()) { start_tile(); }
+    __device__ TileStream(const GemmParams& p) : p(p) { start_tile(); }
+    // After the last tile, copies write zeros.
     __device__ void start_tile() {
-        const TileOrigin origin = grouped_tile<T>(p, tile);
-        this->start(p, origin.row, origin.column);
-    }
-    __device__ void advance() {
-        TileLoader<T>::advance();
-        if (--k_tiles > 0) return;
-        tile += gridDim.x;
         k_tiles = p.k_tiles();
-        if (tile < p.template tiles_m<T>() * p.template tiles_n<T>()) {
-            start_tile();
-        } else {
-            this->k_left = 0;  // copies zeros from now on
-        }
+        const TileOrigin origin = grouped_tile<T>(p, min(tile, p.template tiles<T>() - 1));
+        this->start(p, origin.row, origin.column);
+        if (tile >= p.template tiles<T>()) this->k_left = 0;
+        tile += gridDim.x;
+    }
+    __device__ void count(int copied) {
+        if ((k_tiles -= copied) == 0) start_tile();
     }
 };
 
 template <class T>
 __device__ __forceinline__ void compute(const GemmParams& p) {
     unsigned char* const ring = dynamic_shared();  // and 2,048 bytes per warp
-    PersistentLoader<T> loader(p);
-    Mainloop<T, PersistentLoader<T>> mainloop(loader, ring);
+    TileStream<T> stream(p);
+    Mainloop<T, TileStream<T>> mainloop(stream, ring);
     mainloop.fill();
-    const int tiles = p.template tiles_m<T>() * p.template tiles_n<T>();
-    for (int tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
+    for (int tile = blockIdx.x; tile < p.template tiles<T>(); tile += gridDim.x) {
         typename T::Accumulators acc = {};
-        mainloop.run(acc, p.k_tiles());
+#pragma unroll 1
+        for (int left = p.k_tiles(); left > 0;) {  // no branch in the main loop: it ends where copies change the tile
+            const int k_tiles = min(left, stream.k_tiles);
+            mainloop.run(acc, k_tiles);
+            stream.count(k_tiles);
+            left -= k_tiles;
+        }
         const TileOrigin origin = grouped_tile<T>(p, tile);
         store_chunks<T>(acc, ring + T::kRingBytes + threadIdx.x / 32 * 2048, p, origin.row + T::warp_m(),
                         origin.column + T::warp_n());

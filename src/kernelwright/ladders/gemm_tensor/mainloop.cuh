@@ -12,6 +12,9 @@
 #ifndef GROUP_ROWS
 #define GROUP_ROWS 1024
 #endif
+#ifndef COPY_GROUPS
+#define COPY_GROUPS 4
+#endif
 constexpr int kGroupRows = GROUP_ROWS;  // of a band of tiles
 constexpr int kBlockK = 64, kStepK = 16, kNumSteps = kBlockK / kStepK;
 
@@ -32,6 +35,10 @@ struct GemmParams {
     template <class T>
     __device__ int tiles_n() const {
         return (N + T::kBlockN - 1) / T::kBlockN;
+    }
+    template <class T>
+    __device__ int tiles() const {
+        return tiles_m<T>() * tiles_n<T>();
     }
 };
 
@@ -97,6 +104,7 @@ struct TileLoader {
         for (int i = 0; i < T::kCopiesB; ++i) copy_row(T::kCopiesA + i, b + rows_b[i]);
     }
 
+    __device__ void count(int) {}  // of k-tiles; a loader of several tiles changes to the next one
     __device__ void advance() {
         a += kBlockK * 2;
         b += kBlockK * 2;
@@ -131,54 +139,64 @@ struct Mainloop {
             loader.template copy<1>(ring + write_stage + copy_to, 0);
             kw::cp_async_commit_group();
             loader.advance();
+            loader.count(1);
             write_stage += T::kStageBytes;
         }
         kw::cp_async_wait_group<T::kNumStages - 2>();
         __syncthreads();
-        load_fragments(0, 0);
+#pragma unroll
+        for (int i = 0; i < T::kTilesM + T::kTilesN / 2; ++i) load_fragment(0, 0, i);
     }
 
-    // A step of K flips two bits of the swizzled chunk.
-    __device__ void load_fragments(int to, int step) {
-#pragma unroll
-        for (int m = 0; m < T::kTilesM; ++m)
-            kw::ldmatrix_x4(frag_a[to][m],
-                            ring + ((read_stage + lane_a) ^ (step * 32)) + m * 16 * kw::kTileRowBytes);
-#pragma unroll
-        for (int n = 0; n < T::kTilesN / 2; ++n)
-            kw::ldmatrix_x4(frag_b[to][n],
-                            ring + ((read_stage + lane_b) ^ (step * 32)) + n * 16 * kw::kTileRowBytes);
+    // Loads fragment `i` of the next step: those of B come first, since the first row of mma needs them all.
+    __device__ void load_fragment(int to, int step, int i) {
+        constexpr int kLoadsB = T::kTilesN / 2, kRowBytes = 16 * kw::kTileRowBytes;
+        const int flipped = step * 32;  // a step of K flips two bits of the swizzled chunk
+        if (i < kLoadsB) {
+            kw::ldmatrix_x4(frag_b[to][i % kLoadsB], ring + ((read_stage + lane_b) ^ flipped) + i * kRowBytes);
+        } else {
+            const int m = i - kLoadsB;
+            kw::ldmatrix_x4(frag_a[to][m % T::kTilesM], ring + ((read_stage + lane_a) ^ flipped) + m * kRowBytes);
+        }
     }
 
-    __device__ void multiply(typename T::Accumulators& acc, int from) {
+    // Row `m` of the products of one step.
+    __device__ void multiply_row(typename T::Accumulators& acc, int from, int m) {
 #pragma unroll
-        for (int m = 0; m < T::kTilesM; ++m)
-#pragma unroll
-            for (int i = 0; i < T::kTilesN; ++i) {
-                const int n = m % 2 ? T::kTilesN - 1 - i : i;  // alternating, so that the last B is used again
-                const unsigned own[2] = {frag_b[from][n / 2][n % 2 * 2], frag_b[from][n / 2][n % 2 * 2 + 1]};
-                kw::mma_m16n8k16_bf16(acc[m][n], frag_a[from][m], own);
-            }
+        for (int i = 0; i < T::kTilesN; ++i) {
+            const int n = m % 2 ? T::kTilesN - 1 - i : i;  // alternating, so that the last B is used again
+            const unsigned own[2] = {frag_b[from][n / 2][n % 2 * 2], frag_b[from][n / 2][n % 2 * 2 + 1]};
+            kw::mma_m16n8k16_bf16(acc[m][n], frag_a[from][m], own);
+        }
     }
 
-    // Accumulates k-tiles, and loads the first fragments of the one after them.
+    // Accumulates k-tiles, and loads the first fragments of the one after them. Loads and copies are spread over the
+    // rows of products, so that none waits for a place in the queue of the memory pipeline.
     __device__ void run(typename T::Accumulators& acc, int k_tiles) {
+        constexpr int kLoads = T::kTilesM + T::kTilesN / 2;
+        constexpr int kGroups = T::kTilesM < COPY_GROUPS ? T::kTilesM : COPY_GROUPS, kRows = T::kTilesM / kGroups;
+#pragma unroll 1
         for (; k_tiles > 0; --k_tiles) {
 #pragma unroll
             for (int step = 0; step < kNumSteps; ++step) {
-                if (step < kNumSteps - 1) {
-                    load_fragments((step + 1) % 2, step + 1);
-                    loader.template copy<kNumSteps - 1>(ring + write_stage + copy_to, step);
-                } else {
+                if (step == kNumSteps - 1) {
                     kw::cp_async_commit_group();
                     loader.advance();
                     kw::cp_async_wait_group<T::kNumStages - 2>();
                     __syncthreads();  // the next stage is complete, and all warps have read this one
                     write_stage = read_stage;
                     read_stage = next_stage(read_stage);
-                    load_fragments(0, 0);
                 }
-                multiply(acc, step % 2);
+#pragma unroll
+                for (int m = 0; m < T::kTilesM; ++m) {
+#pragma unroll
+                    for (int i = 0; i < kLoads; ++i)
+                        if (i * T::kTilesM / kLoads == m) load_fragment((step + 1) % 2, (step + 1) % kNumSteps, i);
+                    if (step < kNumSteps - 1 && m % kRows == 0)
+                        loader.template copy<(kNumSteps - 1) * kGroups>(ring + write_stage + copy_to,
+                                                                        step * kGroups + m / kRows);
+                    multiply_row(acc, step % 2, m);
+                }
             }
         }
     }
