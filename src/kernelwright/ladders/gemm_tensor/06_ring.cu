@@ -76,5 +76,6 @@ tensor_ring(const kw::bf16* __restrict__ a, const kw::bf16* __restrict__ b, kw::
         free_stage = stage;
         stage = stage + 1 == NUM_STAGES ? 0 : stage + 1;
     }
+    kw::cp_async_wait_group<0>();
     store_pairs(acc, out, M, N, first_row + warp_m, first_column + warp_n);
 }

@@ -31,5 +31,6 @@ tensor_warp_tile(const kw::bf16* a, const kw::bf16* b, kw::bf16* out, int M, int
     Mainloop<Shape> mainloop(loader, ring);
     mainloop.fill();
     mainloop.run(acc, p.k_tiles());
+    mainloop.drain();
     store_pairs(acc, out, M, N, first_row + Shape::warp_m(), first_column + Shape::warp_n());
 }

@@ -40,6 +40,7 @@ __device__ __forceinline__ void compute(const GemmParams& p) {
     Mainloop<T> mainloop(loader, ring);
     mainloop.fill();
     mainloop.run(acc, p.k_tiles());
+    mainloop.drain();
     store_pairs(acc, p.out, p.M, p.N, tile.row + T::warp_m(), tile.column + T::warp_n());
 }
 

@@ -39,7 +39,7 @@ __device__ __forceinline__ void compute(const GemmParams& p) {
     Mainloop<T> mainloop(loader, ring);
     mainloop.fill();
     mainloop.run(acc, p.k_tiles());
-    kw::cp_async_wait_group<0>();
+    mainloop.drain();
     __syncthreads();  // the ring is free
     store_chunks<T>(acc, ring + threadIdx.x / 32 * 2048, p, tile.row + T::warp_m(), tile.column + T::warp_n());
 }

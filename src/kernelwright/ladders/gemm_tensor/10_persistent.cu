@@ -23,31 +23,12 @@
 // kw: args   a, b, out, M, N, K
 
 #include "epilogue.cuh"
+#include "tile_stream.cuh"
 
 #ifndef LARGE_SHAPE
 #define LARGE_SHAPE 128, 256, 64, 64, 4
 #define SMALL_SHAPE 64, 128, 32, 64, 4
 #endif
-
-// The tile that copies are ahead in, and how many of its k-tiles are left to copy.
-template <class T>
-struct TileStream : TileLoader<T> {
-    const GemmParams& p;
-    int tile = blockIdx.x, k_tiles = 0;
-
-    __device__ TileStream(const GemmParams& p) : p(p) { start_tile(); }
-    // After the last tile, copies write zeros.
-    __device__ void start_tile() {
-        k_tiles = p.k_tiles();
-        const TileOrigin origin = grouped_tile<T>(p, min(tile, p.template tiles<T>() - 1));
-        this->start(p, origin.row, origin.column);
-        if (tile >= p.template tiles<T>()) this->k_left = 0;
-        tile += gridDim.x;
-    }
-    __device__ void count(int copied) {
-        if ((k_tiles -= copied) == 0) start_tile();
-    }
-};
 
 template <class T>
 __device__ __forceinline__ void compute(const GemmParams& p) {
@@ -68,6 +49,7 @@ __device__ __forceinline__ void compute(const GemmParams& p) {
         store_chunks<T>(acc, ring + T::kRingBytes + threadIdx.x / 32 * 2048, p, origin.row + T::warp_m(),
                         origin.column + T::warp_n());
     }
+    mainloop.drain();
 }
 
 extern "C" __global__ void __launch_bounds__(TileShape<LARGE_SHAPE>::kThreads, 1)

@@ -112,51 +112,78 @@ struct TileLoader {
     }
 };
 
-// The ring and the fragments of a warp. `loader` is ahead of the reader by kNumStages - 1 k-tiles.
-template <class T, class Loader = TileLoader<T>>
+// All warps wait for each other once per k-tile: the next stage is complete, and the one before is free.
+template <class T>
+struct BlockSync {
+    static constexpr int kAhead = T::kNumStages - 1;  // k-tiles that copies are ahead
+
+    __device__ void wait_free(int) {}
+    __device__ void copied(int) { kw::cp_async_commit_group(); }
+    __device__ void wait_full(int) {
+        kw::cp_async_wait_group<kAhead - 1>();
+        __syncthreads();
+    }
+    __device__ void read(int) {}
+};
+
+// The ring, and the fragments of a warp. `Loader` copies, `Sync` says when a stage is full or free.
+template <class T, class Loader = TileLoader<T>, class Sync = BlockSync<T>>
 struct Mainloop {
     Loader& loader;
+    Sync sync;
     unsigned char* ring;
-    int copy_to, lane_a, lane_b;        // offsets in a stage
-    int read_stage = 0, write_stage = 0;  // byte offsets in the ring
+    int copy_to, lane_a, lane_b;  // offsets in a stage
+    int read_stage = 0, write_stage = 0;
     unsigned frag_a[2][T::kTilesM][4], frag_b[2][T::kTilesN / 2][4];
 
-    __device__ Mainloop(Loader& loader, unsigned char* ring) : loader(loader), ring(ring) {
+    __device__ Mainloop(Loader& loader, unsigned char* ring, Sync sync = {}) : loader(loader), sync(sync), ring(ring) {
         const kw::LdmatrixLane a = kw::ldmatrix_lane_a(threadIdx.x % 32), b = kw::ldmatrix_lane_b(threadIdx.x % 32);
         copy_to = kw::swizzle_128b(threadIdx.x / 8, threadIdx.x % 8);
         lane_a = kw::swizzle_128b(T::warp_m() + a.row, a.chunk);
         lane_b = T::kBytesA + kw::swizzle_128b(T::warp_n() + b.row, b.chunk);
     }
 
-    static __device__ int next_stage(int stage) {
-        return stage == T::kRingBytes - T::kStageBytes ? 0 : stage + T::kStageBytes;
+    static __device__ int next_stage(int stage) { return stage == T::kNumStages - 1 ? 0 : stage + 1; }
+
+    template <int kParts>
+    __device__ void copy(int part) {
+        loader.template copy<kParts>(ring + write_stage * T::kStageBytes + copy_to, part);
+    }
+
+    __device__ void end_copy() {
+        sync.copied(write_stage);
+        write_stage = next_stage(write_stage);
+        loader.advance();
     }
 
     // Starts the first copies, waits for the first k-tile and loads its first fragments.
     __device__ void fill() {
 #pragma unroll
-        for (int i = 0; i < T::kNumStages - 1; ++i) {
-            loader.template copy<1>(ring + write_stage + copy_to, 0);
-            kw::cp_async_commit_group();
-            loader.advance();
+        for (int i = 0; i < Sync::kAhead; ++i) {
+            copy<1>(0);
+            end_copy();
             loader.count(1);
-            write_stage += T::kStageBytes;
         }
-        kw::cp_async_wait_group<T::kNumStages - 2>();
-        __syncthreads();
+        sync.wait_full(0);
 #pragma unroll
         for (int i = 0; i < T::kTilesM + T::kTilesN / 2; ++i) load_fragment(0, 0, i);
+    }
+
+    // Waits for the copies after the last k-tile, which write zeros.
+    __device__ void drain() {
+        kw::cp_async_commit_group();
+        kw::cp_async_wait_group<0>();
     }
 
     // Loads fragment `i` of the next step: those of B come first, since the first row of mma needs them all.
     __device__ void load_fragment(int to, int step, int i) {
         constexpr int kLoadsB = T::kTilesN / 2, kRowBytes = 16 * kw::kTileRowBytes;
-        const int flipped = step * 32;  // a step of K flips two bits of the swizzled chunk
+        const int stage = read_stage * T::kStageBytes, flipped = step * 32;  // a step of K flips two bits of the chunk
         if (i < kLoadsB) {
-            kw::ldmatrix_x4(frag_b[to][i % kLoadsB], ring + ((read_stage + lane_b) ^ flipped) + i * kRowBytes);
+            kw::ldmatrix_x4(frag_b[to][i % kLoadsB], ring + ((stage + lane_b) ^ flipped) + i * kRowBytes);
         } else {
             const int m = i - kLoadsB;
-            kw::ldmatrix_x4(frag_a[to][m % T::kTilesM], ring + ((read_stage + lane_a) ^ flipped) + m * kRowBytes);
+            kw::ldmatrix_x4(frag_a[to][m % T::kTilesM], ring + ((stage + lane_a) ^ flipped) + m * kRowBytes);
         }
     }
 
@@ -177,15 +204,15 @@ struct Mainloop {
         constexpr int kGroups = T::kTilesM < COPY_GROUPS ? T::kTilesM : COPY_GROUPS, kRows = T::kTilesM / kGroups;
 #pragma unroll 1
         for (; k_tiles > 0; --k_tiles) {
+            sync.wait_free(write_stage);
 #pragma unroll
             for (int step = 0; step < kNumSteps; ++step) {
                 if (step == kNumSteps - 1) {
-                    kw::cp_async_commit_group();
-                    loader.advance();
-                    kw::cp_async_wait_group<T::kNumStages - 2>();
-                    __syncthreads();  // the next stage is complete, and all warps have read this one
-                    write_stage = read_stage;
+                    end_copy();
+                    const int last = read_stage;
                     read_stage = next_stage(read_stage);
+                    sync.wait_full(read_stage);
+                    sync.read(last);
                 }
 #pragma unroll
                 for (int m = 0; m < T::kTilesM; ++m) {
@@ -193,8 +220,7 @@ struct Mainloop {
                     for (int i = 0; i < kLoads; ++i)
                         if (i * T::kTilesM / kLoads == m) load_fragment((step + 1) % 2, (step + 1) % kNumSteps, i);
                     if (step < kNumSteps - 1 && m % kRows == 0)
-                        loader.template copy<(kNumSteps - 1) * kGroups>(ring + write_stage + copy_to,
-                                                                        step * kGroups + m / kRows);
+                        copy<(kNumSteps - 1) * kGroups>(step * kGroups + m / kRows);
                     multiply_row(acc, step % 2, m);
                 }
             }

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <atomic>
 #include <string>
+#include <utility>
 
 __thread KwThreadPosition kw_thread_position;
 
@@ -17,7 +18,7 @@ void kw_count_reconverge();
 
 namespace {
 
-enum State : unsigned char { kReady, kAtSyncthreads, kAtWarpSync, kExited };
+enum State : unsigned char { kReady, kAtSyncthreads, kAtWarpSync, kPolling, kExited };
 enum Operation : unsigned char { kSyncWarp, kBallot, kShuffle, kExchange };
 const char* const kOperationNames[] = {"__syncwarp", "a vote", "a shuffle", "a matrix instruction"};
 
@@ -65,6 +66,7 @@ class Worker {
   bool run(unsigned long block);
   void wait(State state, int line);
   Thread& current() { return threads_[current_]; }
+  void signal() { signalled_ = true; }
   void receive(unsigned group, int phase, unsigned bytes, char* received) const;
   int lane() const { return current_ % kKwWarp; }
   void* barrier_object() { return &barrier_objects_[phase_]; }
@@ -76,6 +78,7 @@ class Worker {
   bool resolve_warp_ops(unsigned first);
   bool is_complete(unsigned first, unsigned lane, unsigned& group);
   void deliver(unsigned first, unsigned group);
+  bool resume_polling(bool& any);
   void resume(unsigned thread);
   void yield();
   void fill_shared_with_nan();
@@ -88,7 +91,7 @@ class Worker {
   KwLaunch& launch_;
   std::vector<Thread> threads_;
   unsigned count_ = 0, current_ = 0;
-  bool ready_ = false, failed_ = false;
+  bool ready_ = false, failed_ = false, signalled_ = false;
   Context scheduler_;
   void* scheduler_tsan_ = nullptr;
   const void* scheduler_stack_ = nullptr;
@@ -173,7 +176,9 @@ bool Worker::run(unsigned long block) {
       waiting += thread.state == kAtSyncthreads && thread.line == threads_[0].line;
     }
     if (exited == count_) break;
-    if (waiting != count_) {
+    if (bool any = false; resume_polling(any)) {
+      continue;
+    } else if (any || waiting != count_) {
       report_deadlock();
       return false;
     }
@@ -182,6 +187,16 @@ bool Worker::run(unsigned long block) {
   }
   block_phase_ = 1 - block_phase_;
   return true;
+}
+
+// Polling threads run again if something was signalled since the last round.
+bool Worker::resume_polling(bool& any) {
+  for (Thread& thread : threads_) {
+    if (thread.state != kPolling) continue;
+    any = true;
+    if (signalled_) thread.state = kReady;
+  }
+  return any && std::exchange(signalled_, false);
 }
 
 // Runs every lane of a warp until all have exited or wait for other warps.
@@ -267,6 +282,7 @@ std::string Worker::describe_waiting(State state, int line) {
   }
   std::string at = state == kExited      ? " have exited"
                    : state == kAtSyncthreads ? " wait at __syncthreads in line " + std::to_string(line)
+                   : state == kPolling       ? " wait at an mbarrier in line " + std::to_string(line)
                                          : std::string(" wait at ") + kOperationNames[example->operation] +
                                                " in line " + std::to_string(line);
   return std::to_string(count) + " of " + std::to_string(count_) + " threads" + at + " (the first is " +
@@ -362,6 +378,10 @@ void kw_exchange(int line, const void* sent, unsigned bytes, void* received) {
 }
 
 int kw_lane() { return worker->lane(); }
+
+void kw_poll(int line) { worker->wait(kPolling, line); }
+
+void kw_signal() { worker->signal(); }
 
 void kw_run(KwLaunch* launch) {
   const unsigned long blocks = (unsigned long)launch->grid.x * launch->grid.y * launch->grid.z;

@@ -38,6 +38,9 @@ __attribute__((visibility("default"))) unsigned kw_ballot(int line, unsigned mas
 __attribute__((visibility("default"))) unsigned long long kw_shuffle(int line, unsigned mask,
                                                                      unsigned long long value, int source);
 __attribute__((visibility("default"))) int kw_lane();
+// Waits until another thread has signalled; a round of all threads without a signal is a deadlock.
+__attribute__((visibility("default"))) void kw_poll(int line);
+__attribute__((visibility("default"))) void kw_signal();
 // Collective of all 32 lanes: copies `bytes` bytes, at most kKwExchangeBytes, of every lane to `received`, by lane.
 __attribute__((visibility("default"))) void kw_exchange(int line, const void* sent, unsigned bytes, void* received);
 }

@@ -26,4 +26,9 @@ __device__ __forceinline__ void cp_async_wait_group() {
     asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
 }
 
+// Arrives at an mbarrier, once for this thread, when all its copies so far are complete.
+__device__ __forceinline__ void cp_async_mbarrier_arrive_noinc(unsigned long long* barrier) {
+    asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(smem_u32(barrier)) : "memory");
+}
+
 }  // namespace kw
