@@ -25,6 +25,11 @@ WRAPPERS = {
         "kw::cp_async_cg_16(&held[0], x); kw::cp_async_commit_group(); kw::cp_async_wait_group<0>();",
         r"DEPBAR\.LE",
     ),
+    "cp_async_mbarrier_arrive_noinc": (
+        "cp_async",
+        "kw::cp_async_cg_16(&held[0], x); kw::cp_async_mbarrier_arrive_noinc(&barrier);",
+        r"ARRIVES\.LDGSTSBAR\.64",
+    ),
     "mapa": ("cluster", "out[1] = kw::mapa(&held[0], n);", r"U?PRMT"),
     "mbarrier_init": ("mbarrier", "kw::mbarrier_init(&barrier);", r"SYNCS\.EXCH\.64"),
     "mbarrier_arrive_expect_tx": (

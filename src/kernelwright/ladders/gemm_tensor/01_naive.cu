@@ -1,10 +1,11 @@
 // One warp per 16 x 8 tile, with its fragments loaded from global memory where the layout of mma.m16n8k16 has them.
 //
 // rung: question   How fast are tensor cores that are fed from global memory?
-// rung: hypothesis An mma of 4,096 FLOPs needs six loads, each 16 bytes of eight rows: eight sectors, half of them used.
-// rung: hypothesis At eight cycles per load in the L1 that is 48 cycles for what tensor cores do in one: at most 20
-// rung: hypothesis TFLOP/s, about 3 % of cuBLAS.
-// rung: next       Share operands: every fragment is loaded by as many warps as there are tiles in its row or column.
+// rung: hypothesis An mma of 4,096 FLOPs needs six loads, each 16 bytes of eight rows: eight sectors, half of them
+// rung: hypothesis used. At eight cycles per load in the L1 that is 48 cycles for what tensor cores do in one: at most
+// rung: hypothesis 20 TFLOP/s, about 3 % of cuBLAS.
+// rung: next       19 TFLOP/s, 2.4 %. Share operands: a fragment is loaded by as many warps as there are tiles in its
+// rung: next       row or column.
 //
 // kw: entry  tensor_naive
 // kw: dims   a: bfloat16[M, K]; b: bfloat16[N, K]

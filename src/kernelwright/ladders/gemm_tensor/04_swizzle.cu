@@ -2,9 +2,11 @@
 //
 // rung: question   What do the 8-way bank conflicts cost?
 // rung: hypothesis Eight rows of a matrix are then in eight different groups of four banks, so an LDSM takes four
-// rung: hypothesis wavefronts instead of 32: 24 cycles for 16 mma instead of 192. The tile occupies the same memory, and
-// rung: hypothesis stores of rows stay free of conflicts. What remains are copies that nothing overlaps: 3 times faster.
-// rung: next       Copy to shared memory without the detour through registers.
+// rung: hypothesis wavefronts instead of 32: 24 cycles for 16 mma instead of 192. The tile occupies the same memory,
+// rung: hypothesis and stores of rows stay free of conflicts. What remains are copies that nothing overlaps: 3 times
+// rung: hypothesis faster.
+// rung: next       3.9 times faster: no conflicts are left of 352 million, tensor cores are busy for 42 % of the
+// rung: next       cycles. Copy to shared memory without the detour through registers.
 //
 // kw: entry  tensor_swizzle
 // kw: dims   a: bfloat16[M, K]; b: bfloat16[N, K]
@@ -52,10 +54,12 @@ tensor_swizzle(const kw::bf16* __restrict__ a, const kw::bf16* __restrict__ b, k
             unsigned frag_a[WM / 16][4], frag_b[WN / 16][4];  // of B: two fragments of two registers
 #pragma unroll
             for (int m = 0; m < WM / 16; ++m)
-                kw::ldmatrix_x4(frag_a[m], tile_a + kw::swizzle_128b(warp_m + m * 16 + lane_a.row, k / 8 + lane_a.chunk));
+                kw::ldmatrix_x4(frag_a[m],
+                                tile_a + kw::swizzle_128b(warp_m + m * 16 + lane_a.row, k / 8 + lane_a.chunk));
 #pragma unroll
             for (int n = 0; n < WN / 16; ++n)
-                kw::ldmatrix_x4(frag_b[n], tile_b + kw::swizzle_128b(warp_n + n * 16 + lane_b.row, k / 8 + lane_b.chunk));
+                kw::ldmatrix_x4(frag_b[n],
+                                tile_b + kw::swizzle_128b(warp_n + n * 16 + lane_b.row, k / 8 + lane_b.chunk));
 #pragma unroll
             for (int m = 0; m < WM / 16; ++m)
 #pragma unroll

@@ -1,10 +1,12 @@
 // A ring of three stages: while a block computes on one tile, the next two are on their way.
 //
 // rung: question   Can a block compute while its copies are in flight?
-// rung: hypothesis A tile takes 24 x 4 wavefronts for each of eight warps, about 800 cycles, and the latency of a copy is
-// rung: hypothesis about as long: with two tiles in flight neither waits. One barrier per k-tile instead of two: 1.5 times
-// rung: hypothesis faster.
-// rung: next       Then shared memory is the limit: 24 wavefronts for 16 mma. Use larger warp tiles.
+// rung: hypothesis A tile takes 24 x 4 wavefronts for each of eight warps, about 800 cycles, and the latency of a copy
+// rung: hypothesis is about as long: with two tiles in flight neither waits. One barrier per k-tile instead of two: 1.5
+// rung: hypothesis times faster.
+// rung: next       1.05 to 1.09 times faster, less than predicted: two blocks per SM hid most of the copies from each
+// rung: next       other already. Tensor cores are busy for 63 %, as is shared memory: 24 wavefronts for 16 mma. Use
+// rung: next       larger warp tiles.
 //
 // kw: entry  tensor_ring
 // kw: dims   a: bfloat16[M, K]; b: bfloat16[N, K]
@@ -60,10 +62,12 @@ tensor_ring(const kw::bf16* __restrict__ a, const kw::bf16* __restrict__ b, kw::
             unsigned frag_a[WM / 16][4], frag_b[WN / 16][4];  // of B: two fragments of two registers
 #pragma unroll
             for (int m = 0; m < WM / 16; ++m)
-                kw::ldmatrix_x4(frag_a[m], tile_a + kw::swizzle_128b(warp_m + m * 16 + lane_a.row, k / 8 + lane_a.chunk));
+                kw::ldmatrix_x4(frag_a[m],
+                                tile_a + kw::swizzle_128b(warp_m + m * 16 + lane_a.row, k / 8 + lane_a.chunk));
 #pragma unroll
             for (int n = 0; n < WN / 16; ++n)
-                kw::ldmatrix_x4(frag_b[n], tile_b + kw::swizzle_128b(warp_n + n * 16 + lane_b.row, k / 8 + lane_b.chunk));
+                kw::ldmatrix_x4(frag_b[n],
+                                tile_b + kw::swizzle_128b(warp_n + n * 16 + lane_b.row, k / 8 + lane_b.chunk));
 #pragma unroll
             for (int m = 0; m < WM / 16; ++m)
 #pragma unroll

@@ -1,10 +1,11 @@
 // Accumulators go through shared memory, so that every store writes 16 bytes and eight lanes a row of 128.
 //
 // rung: question   What do the narrow stores of the epilogue cost?
-// rung: hypothesis A store of pairs writes half of eight sectors, so the L2 merges two partial writes of each: 64 stores per
-// rung: hypothesis thread become 16. The epilogue is about 2 % of the time at 8192 and 10 % at 1024, and half of it is
-// rung: hypothesis stores: 1.01 times faster at 8192, 1.05 at 1024.
-// rung: next       While a block stores, its tensor cores idle, and so they do while the next block fills its ring.
+// rung: hypothesis A store of pairs writes half of eight sectors, so the L2 merges two partial writes of each: 64
+// rung: hypothesis stores per thread become 16. The epilogue is about 2 % of the time at 8192 and 10 % at 1024, and
+// rung: hypothesis half of it is stores: 1.01 times faster at 8192, 1.05 at 1024.
+// rung: next       1.03 times faster at 8192, 1.06 at 4096, 1.1 at 1024 and 2048: more than predicted. While a block
+// rung: next       stores, its tensor cores idle, and so they do while the next block fills its ring.
 //
 // kw: entry  tensor_wide_stores_large
 // kw: dims   a: bfloat16[M, K]; b: bfloat16[N, K]
@@ -24,32 +25,15 @@
 
 #include "epilogue.cuh"
 
-#ifndef LARGE_SHAPE
-#define LARGE_SHAPE 128, 256, 64, 64, 4
-#define SMALL_SHAPE 64, 128, 32, 64, 4
-#endif
+using Large = TileShape<128, 256, 64, 64, 4>;
+using Small = TileShape<64, 128, 32, 64, 4>;
 
-template <class T>
-__device__ __forceinline__ void compute(const GemmParams& p) {
-    unsigned char* const ring = dynamic_shared();
-    const TileOrigin tile = grouped_tile<T>(p, blockIdx.x);
-    TileLoader<T> loader;
-    loader.start(p, tile.row, tile.column);
-    typename T::Accumulators acc = {};
-    Mainloop<T> mainloop(loader, ring);
-    mainloop.fill();
-    mainloop.run(acc, p.k_tiles());
-    mainloop.drain();
-    __syncthreads();  // the ring is free
-    store_chunks<T>(acc, ring + threadIdx.x / 32 * 2048, p, tile.row + T::warp_m(), tile.column + T::warp_n());
-}
-
-extern "C" __global__ void __launch_bounds__(TileShape<LARGE_SHAPE>::kThreads, 1)
+extern "C" __global__ void __launch_bounds__(Large::kThreads, 1)
 tensor_wide_stores_large(const kw::bf16* a, const kw::bf16* b, kw::bf16* out, int M, int N, int K) {
-    compute<TileShape<LARGE_SHAPE>>({a, b, out, M, N, K});
+    compute_tile<Large>({a, b, out, M, N, K});
 }
 
-extern "C" __global__ void __launch_bounds__(TileShape<SMALL_SHAPE>::kThreads, 2)
+extern "C" __global__ void __launch_bounds__(Small::kThreads, 2)
 tensor_wide_stores_small(const kw::bf16* a, const kw::bf16* b, kw::bf16* out, int M, int N, int K) {
-    compute<TileShape<SMALL_SHAPE>>({a, b, out, M, N, K});
+    compute_tile<Small>({a, b, out, M, N, K});
 }

@@ -1,10 +1,13 @@
-// One block per SM computes several tiles: it copies the first k-tiles of the next while it finishes and stores this one.
+// One block per SM computes several tiles: it copies the first k-tiles of the next while it finishes this one.
 //
 // rung: question   What do the empty ring at the start of a tile and the launch of blocks cost?
-// rung: hypothesis A tile at 8192 takes 128 k-tiles. Filling the ring takes as long as about one, and nothing overlaps it.
-// rung: hypothesis A ring that runs on into the next tile hides that: 1.01 times faster at 8192 and 1.02 at 4096, where half
-// rung: hypothesis as many k-tiles share it; nothing where there is one tile per SM.
-// rung: next       mma.sync itself.
+// rung: hypothesis A tile at 8192 takes 128 k-tiles. Filling the ring takes as long as about one, and nothing overlaps
+// rung: hypothesis it. A ring that runs on into the next tile hides that: 1.01 times faster at 8192 and 1.02 at 4096,
+// rung: hypothesis where half as many k-tiles share it; nothing where there is one tile per SM.
+// rung: next       1.00 times at 8192 and 1.01 at 4096, less than predicted. A version that changed the tile inside of
+// rung: next       the main loop was 3 % slower than one tile per block: at the branch ptxas can no longer move the
+// rung: next       barrier up between products. Warps still wait at that barrier, 0.2 of 7 cycles per instruction, and
+// rung: next       for the queue of the memory pipeline, 0.3.
 //
 // kw: entry  tensor_persistent_large
 // kw: dims   a: bfloat16[M, K]; b: bfloat16[N, K]
@@ -19,45 +22,20 @@
 // kw: entry  tensor_persistent_small
 // kw: grid   cdiv(M, 64) * cdiv(N, 128) * (1 - use_large)
 // kw: block  128
-// kw: shared 4 * (64 + 128) * 128 + 4 * 2048
+// kw: shared 4 * (64 + 128) * 128
 // kw: args   a, b, out, M, N, K
 
-#include "epilogue.cuh"
 #include "tile_stream.cuh"
 
-#ifndef LARGE_SHAPE
-#define LARGE_SHAPE 128, 256, 64, 64, 4
-#define SMALL_SHAPE 64, 128, 32, 64, 4
-#endif
+using Large = TileShape<128, 256, 64, 64, 4>;
+using Small = TileShape<64, 128, 32, 64, 4>;
 
-template <class T>
-__device__ __forceinline__ void compute(const GemmParams& p) {
-    unsigned char* const ring = dynamic_shared();  // and 2,048 bytes per warp
-    TileStream<T> stream(p);
-    Mainloop<T, TileStream<T>> mainloop(stream, ring);
-    mainloop.fill();
-    for (int tile = blockIdx.x; tile < p.template tiles<T>(); tile += gridDim.x) {
-        typename T::Accumulators acc = {};
-#pragma unroll 1
-        for (int left = p.k_tiles(); left > 0;) {  // no branch in the main loop: it ends where copies change the tile
-            const int k_tiles = min(left, stream.k_tiles);
-            mainloop.run(acc, k_tiles);
-            stream.count(k_tiles);
-            left -= k_tiles;
-        }
-        const TileOrigin origin = grouped_tile<T>(p, tile);
-        store_chunks<T>(acc, ring + T::kRingBytes + threadIdx.x / 32 * 2048, p, origin.row + T::warp_m(),
-                        origin.column + T::warp_n());
-    }
-    mainloop.drain();
-}
-
-extern "C" __global__ void __launch_bounds__(TileShape<LARGE_SHAPE>::kThreads, 1)
+extern "C" __global__ void __launch_bounds__(Large::kThreads, 1)
 tensor_persistent_large(const kw::bf16* a, const kw::bf16* b, kw::bf16* out, int M, int N, int K) {
-    compute<TileShape<LARGE_SHAPE>>({a, b, out, M, N, K});
+    compute_tiles<Large>({a, b, out, M, N, K}, BlockSync<Large>());
 }
 
-extern "C" __global__ void __launch_bounds__(TileShape<SMALL_SHAPE>::kThreads, 2)
+extern "C" __global__ void __launch_bounds__(Small::kThreads, 2)
 tensor_persistent_small(const kw::bf16* a, const kw::bf16* b, kw::bf16* out, int M, int N, int K) {
-    compute<TileShape<SMALL_SHAPE>>({a, b, out, M, N, K});
+    compute_tile<Small>({a, b, out, M, N, K});
 }

@@ -1,10 +1,12 @@
-// Stores of 16 bytes through shared memory.
+// Stores of 16 bytes through shared memory, and a block that computes one tile with them.
 #pragma once
 
 #include "mainloop.cuh"
 
-// Rounds a warp's accumulators and stores them, 16 rows at a time through 2,048 bytes of shared memory of its own: eight
-// lanes then write a row of 128 bytes. Rows have 64 columns, so the tile is swizzled as those of the operands.
+constexpr int kEpilogueBytes = 2048;  // of a warp
+
+// Rounds a warp's accumulators and stores them, 16 rows at a time through shared memory of its own: eight lanes then
+// write a row of 128 bytes. Rows have 64 columns, so the tile is swizzled as those of the operands.
 template <class T>
 __device__ __forceinline__ void store_chunks(const typename T::Accumulators& acc, unsigned char* smem,
                                              const GemmParams& p, int first_row, int first_column) {
@@ -29,4 +31,21 @@ __device__ __forceinline__ void store_chunks(const typename T::Accumulators& acc
         }
         __syncwarp();
     }
+}
+
+// The tile of this block, through one ring.
+template <class T>
+__device__ __forceinline__ void compute_tile(const GemmParams& p) {
+    unsigned char* const ring = dynamic_shared();
+    const TileOrigin tile = grouped_tile<T>(p, blockIdx.x);
+    TileLoader<T> loader;
+    loader.start(p, tile.row, tile.column);
+    typename T::Accumulators acc = {};
+    Mainloop<T> mainloop(loader, ring);
+    mainloop.fill();
+    mainloop.run(acc, p.k_tiles());
+    mainloop.drain();
+    __syncthreads();  // the ring is free
+    store_chunks<T>(acc, ring + threadIdx.x / 32 * kEpilogueBytes, p, tile.row + T::warp_m(),
+                    tile.column + T::warp_n());
 }

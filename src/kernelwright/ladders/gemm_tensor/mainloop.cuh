@@ -9,13 +9,7 @@
 #include "kw/ptx/mma.cuh"
 #include "kw/scheduler/tile_scheduler.cuh"
 
-#ifndef GROUP_ROWS
-#define GROUP_ROWS 1024
-#endif
-#ifndef COPY_GROUPS
-#define COPY_GROUPS 4
-#endif
-constexpr int kGroupRows = GROUP_ROWS;  // of a band of tiles
+constexpr int kBandRows = 1024;  // of tiles that run at the same time; 512 and 2,048 are as fast at 8192
 constexpr int kBlockK = 64, kStepK = 16, kNumSteps = kBlockK / kStepK;
 
 __device__ __forceinline__ unsigned char* dynamic_shared() {
@@ -45,10 +39,11 @@ struct GemmParams {
 struct TileOrigin {
     int row, column;
 };
-// Tiles in bands of kGroupRows rows, column by column: those that run at the same time share their operands in the L2.
+// Tiles in bands of kBandRows rows, column by column: those that run at the same time share their operands in the L2.
 template <class T>
 __device__ __forceinline__ TileOrigin grouped_tile(const GemmParams& p, int tile) {
-    const kw::TileIndex index = kw::grouped_raster(tile, p.template tiles_m<T>(), p.template tiles_n<T>(), kGroupRows / T::kBlockM);
+    const kw::TileIndex index =
+        kw::grouped_raster(tile, p.template tiles_m<T>(), p.template tiles_n<T>(), kBandRows / T::kBlockM);
     return {index.m * T::kBlockM, index.n * T::kBlockN};
 }
 
@@ -126,7 +121,7 @@ struct BlockSync {
     __device__ void read(int) {}
 };
 
-// The ring, and the fragments of a warp. `Loader` copies, `Sync` says when a stage is full or free.
+// The ring, and the fragments of a warp. `Loader` copies, `Sync` waits for full and for free stages.
 template <class T, class Loader = TileLoader<T>, class Sync = BlockSync<T>>
 struct Mainloop {
     Loader& loader;
@@ -197,11 +192,12 @@ struct Mainloop {
         }
     }
 
-    // Accumulates k-tiles, and loads the first fragments of the one after them. Loads and copies are spread over the
-    // rows of products, so that none waits for a place in the queue of the memory pipeline.
+    // Accumulates k-tiles, and loads the first fragments of the one after them. Loads are spread over the rows of
+    // products, and copies over every other row: each group of LDGSTS costs three dummy LDS, so that a group per row is
+    // 4 % slower.
     __device__ void run(typename T::Accumulators& acc, int k_tiles) {
         constexpr int kLoads = T::kTilesM + T::kTilesN / 2;
-        constexpr int kGroups = T::kTilesM < COPY_GROUPS ? T::kTilesM : COPY_GROUPS, kRows = T::kTilesM / kGroups;
+        constexpr int kCopyParts = (kNumSteps - 1) * T::kTilesM / 2;
 #pragma unroll 1
         for (; k_tiles > 0; --k_tiles) {
             sync.wait_free(write_stage);
@@ -219,8 +215,7 @@ struct Mainloop {
 #pragma unroll
                     for (int i = 0; i < kLoads; ++i)
                         if (i * T::kTilesM / kLoads == m) load_fragment((step + 1) % 2, (step + 1) % kNumSteps, i);
-                    if (step < kNumSteps - 1 && m % kRows == 0)
-                        copy<(kNumSteps - 1) * kGroups>(step * kGroups + m / kRows);
+                    if (step < kNumSteps - 1 && m % 2 == 0) copy<kCopyParts>((step * T::kTilesM + m) / 2);
                     multiply_row(acc, step % 2, m);
                 }
             }

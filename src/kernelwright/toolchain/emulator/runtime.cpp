@@ -30,7 +30,9 @@ struct Thread {
   unsigned mask;
   int source;
   uint64_t sent, received;
-  char exchanged[2][kKwExchangeBytes];  // two, since a lane may begin the next exchange before others end this one
+  // Two, since a lane may begin the next exchange before others end this one; volatile, since ThreadSanitizer would see
+  // a memcpy, which loops over these words become otherwise.
+  volatile unsigned exchanged[2][kKwExchangeWords];
   int exchange_phase = 0;
   KwIndex index;
   void* tsan = nullptr;
@@ -67,7 +69,7 @@ class Worker {
   void wait(State state, int line);
   Thread& current() { return threads_[current_]; }
   void signal() { signalled_ = true; }
-  void receive(unsigned group, int phase, unsigned bytes, char* received) const;
+  void receive(unsigned group, int phase, unsigned words, unsigned* received) const;
   int lane() const { return current_ % kKwWarp; }
   void* barrier_object() { return &barrier_objects_[phase_]; }
   void* warp_object() { return &threads_[current_ / kKwWarp * kKwWarp].sync_objects[current().sync_phase ^= 1]; }
@@ -257,10 +259,10 @@ void Worker::deliver(unsigned first, unsigned group) {
 }
 
 // What every lane sent in an exchange; NaN for lanes outside the group, which do not exist or have exited.
-void Worker::receive(unsigned group, int phase, unsigned bytes, char* received) const {
+void Worker::receive(unsigned group, int phase, unsigned words, unsigned* received) const {
   const Thread* lanes = &threads_[current_ / kKwWarp * kKwWarp];
-  for (unsigned i = 0; i < kKwWarp; ++i, received += bytes)
-    group >> i & 1 ? memcpy(received, lanes[i].exchanged[phase], bytes) : memset(received, 0xff, bytes);
+  for (unsigned lane = 0; lane < kKwWarp; ++lane)
+    for (unsigned i = 0; i < words; ++i) *received++ = group >> lane & 1 ? lanes[lane].exchanged[phase][i] : ~0u;
 }
 
 // ---- Errors.
@@ -369,12 +371,12 @@ unsigned long long kw_shuffle(int line, unsigned mask, unsigned long long value,
   return warp_operation(kShuffle, line, mask, value, source);
 }
 
-void kw_exchange(int line, const void* sent, unsigned bytes, void* received) {
+void kw_exchange(int line, const unsigned* sent, unsigned words, unsigned* received) {
   Thread& thread = worker->current();
   const int phase = thread.exchange_phase ^= 1;
-  memcpy(thread.exchanged[phase], sent, bytes);
+  for (unsigned i = 0; i < words; ++i) thread.exchanged[phase][i] = sent[i];
   const auto group = unsigned(warp_operation(kExchange, line, ~0u, 0, 0));
-  worker->receive(group, phase, bytes, static_cast<char*>(received));
+  worker->receive(group, phase, words, received);
 }
 
 int kw_lane() { return worker->lane(); }

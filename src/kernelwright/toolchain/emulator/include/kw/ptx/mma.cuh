@@ -8,7 +8,7 @@ inline void mma_m16n8(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)
                       Decode decode) {
     const unsigned sent[6] = {a[0], a[1], a[2], a[3], b[0], b[1]};
     unsigned warp[32][6];
-    kw_exchange(line, sent, sizeof sent, warp);
+    kw_exchange(line, sent, 6, warp[0]);
     const int lane = kw_lane(), row = lane / 4, column = lane % 4 * 2, half_k = 4 * per_register;
     for (int k = 0; k < 2 * half_k; ++k) {
         const int lane_k = k % half_k / per_register, half = k / half_k, part = k % per_register;
