@@ -76,10 +76,9 @@ def test_machine_code(name):
 
 def test_the_swizzle_removes_every_bank_conflict():
     """Eight wavefronts where one would do for fragments; copies to shared memory have none."""
-    name = "passes over the ideal"
-    conflicting, swizzled = (emulated_ratios(find_rung(LADDER, rung), inputs(32, 64, 64)) for rung in ("ldmatrix", "swizzle"))
-    assert conflicting[name] > 4
-    assert swizzled[name] == 1
+    name, small = "passes over the ideal", inputs(32, 64, 64)
+    assert emulated_ratios(find_rung(LADDER, "ldmatrix"), small)[name] > 4
+    assert emulated_ratios(find_rung(LADDER, "swizzle"), small)[name] == 1
 
 
 @pytest.mark.gpu

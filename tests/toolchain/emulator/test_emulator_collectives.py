@@ -101,7 +101,7 @@ def test_a_ring_with_mbarriers():
 
 def test_a_wait_that_nothing_ends_is_a_deadlock():
     text = PIPELINE_KERNEL.format(consumers=33)
-    with pytest.raises(CandidateError, match="deadlock in block .* wait at an mbarrier in line 15"):
+    with pytest.raises(CandidateError, match=r"deadlock in block .* wait at an mbarrier in line 15"):
         EmulatedKernel(text, "pipeline", path="mine.cu")(1, 64, [torch.zeros(5, 32), torch.zeros(5, 32), 5])
 
 
