@@ -5,16 +5,18 @@ import re
 import shutil
 import subprocess
 import sys
-from functools import cache
+from functools import cache, partial
 
 import pytest
 import torch
 
 from kernelwright.benchmark.ladder import run_ladder
 from kernelwright.core.errors import ProblemError
+from kernelwright.hwcheck.emulation import InstrumentedKernel
 from kernelwright.hwcheck.ladder_counters import emulated_ratios
 from kernelwright.ladders import find_rung, read_rungs, task_path
 from kernelwright.problems import load_candidate, load_problem
+from kernelwright.problems.cuda import build_cuda_program
 from kernelwright.problems.importing import import_file
 from kernelwright.toolchain.cuda import compile_cubin
 from kernelwright.toolchain.sass.disassembly import disassemble
@@ -79,6 +81,25 @@ def test_the_swizzle_removes_every_bank_conflict():
     name, small = "passes over the ideal", inputs(32, 64, 64)
     assert emulated_ratios(find_rung(LADDER, "ldmatrix"), small)[name] > 4
     assert emulated_ratios(find_rung(LADDER, "swizzle"), small)[name] == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "removed"),
+    [("ring", "__syncthreads();"), ("wide_stores", ""), ("stage_barriers", "")],
+    ids=["missing barrier", "one tile", "several tiles"],
+)
+def test_emulated_races(name, removed, tmp_path):
+    """ThreadSanitizer on the CPU finds a missing barrier, and nothing in the rungs."""
+    rung, problem, launches = find_rung(LADDER, name), load_problem(str(task_path(LADDER))), []
+    for header in rung.path.parent.glob("*.cuh"):
+        shutil.copy(header, tmp_path)
+    (tmp_path / "changed.cu").write_text(
+        rung.path.read_text().replace(removed, "") if removed else rung.path.read_text()
+    )
+    instrument = partial(InstrumentedKernel, launches=launches, sanitizers=("address", "thread"))
+    build_cuda_program(tmp_path / "changed.cu", "", problem, "cpu", instrument)(*inputs(33, 264, 136))
+    assert {fault.kind for launch in launches for fault in launch.faults} == ({"race"} if removed else set())
 
 
 @pytest.mark.gpu
