@@ -15,6 +15,11 @@ WGMMA = (
 WRAPPERS = {
     "cp_async_cg_16": ("cp_async", "kw::cp_async_cg_16(&held[0], x, n > 1);", r"LDGSTS\.E\.BYPASS\.128"),
     "cp_async_ca_4": ("cp_async", "kw::cp_async_ca_4(&held[0], x, n > 1);", r"LDGSTS\.E(?!\S*128)"),
+    "cp_async_mbarrier_arrive_noinc": (
+        "cp_async",
+        "kw::cp_async_ca_4(&held[0], x); kw::cp_async_mbarrier_arrive_noinc(&barrier);",
+        r"ARRIVES\.LDGSTSBAR",
+    ),
     "cp_async_commit_group": (
         "cp_async",
         "kw::cp_async_cg_16(&held[0], x); kw::cp_async_commit_group();",
@@ -24,11 +29,6 @@ WRAPPERS = {
         "cp_async",
         "kw::cp_async_cg_16(&held[0], x); kw::cp_async_commit_group(); kw::cp_async_wait_group<0>();",
         r"DEPBAR\.LE",
-    ),
-    "cp_async_mbarrier_arrive_noinc": (
-        "cp_async",
-        "kw::cp_async_cg_16(&held[0], x); kw::cp_async_mbarrier_arrive_noinc(&barrier);",
-        r"ARRIVES\.LDGSTSBAR\.64",
     ),
     "mapa": ("cluster", "out[1] = kw::mapa(&held[0], n);", r"U?PRMT"),
     "mbarrier_init": ("mbarrier", "kw::mbarrier_init(&barrier);", r"SYNCS\.EXCH\.64"),

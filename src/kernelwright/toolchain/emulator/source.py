@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kernelwright.core.errors import CandidateError, CompileError
+from kernelwright.toolchain.cuda.includes import INCLUDE_DIR
 
 _COMMENT_OR_TEXT = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"', re.DOTALL)
 _WRAPPERS = re.compile(r'^[ \t]*#[ \t]*include[ \t]*[<"](kw/[^">]*)[">]', re.MULTILINE)
@@ -16,8 +17,6 @@ _TOOLKIT = re.compile(
 )
 EMULATED_INCLUDE_DIR = Path(__file__).parent / "include"
 """CPU versions of those PTX wrappers that can be emulated."""
-DEVICE_INCLUDE_DIR = Path(__file__).parents[1] / "include"
-"""The wrappers themselves; headers without inline PTX are the same on both."""
 _INCLUDED = re.compile(r'^[ \t]*#[ \t]*include[ \t]*"([^"]+)"[^\n]*', re.MULTILINE)
 _PTX = re.compile(r"\basm\b(?:\s+volatile\b)?\s*\(")
 _HOST = re.compile(r"<<<")
@@ -58,7 +57,7 @@ class CudaSource:
 
 
 def translate_source(text: str, path: str, included: set[Path] | None = None) -> CudaSource:
-    """Translate a source for the CPU, inlining includes from its folder and from `EMULATED_INCLUDE_DIR`.
+    """Translate a source for the CPU, inlining includes from its folder, `EMULATED_INCLUDE_DIR` and `INCLUDE_DIR`.
 
     Args:
         included: files that are already part of the translation unit.
@@ -68,7 +67,7 @@ def translate_source(text: str, path: str, included: set[Path] | None = None) ->
     included = set() if included is None else included
     bare = _COMMENT_OR_TEXT.sub(lambda match: _blank_out(match[0]), text)
     for match in _WRAPPERS.finditer(text):
-        if bare[match.start() : match.end()].strip() and not _is_emulated(match[1]):
+        if bare[match.start() : match.end()].strip() and _find_wrapper(match[1]) is None:
             _raise_unsupported(f"{match[1]} is inline PTX, which needs a GPU", path, text, match.start(1))
     for pattern, reason in ((_PTX, "inline PTX, which needs a GPU"), (_HOST, "a launch; keep only kernels")):
         if match := pattern.search(bare):
@@ -79,18 +78,18 @@ def translate_source(text: str, path: str, included: set[Path] | None = None) ->
     return CudaSource(path, inlined, kernels, non_templates)
 
 
-def _is_emulated(wrapper: str) -> bool:
-    """Whether a header has a CPU version, or needs none."""
-    if (EMULATED_INCLUDE_DIR / wrapper).is_file():
-        return True
-    own = DEVICE_INCLUDE_DIR / wrapper
-    return own.is_file() and not _PTX.search(_COMMENT_OR_TEXT.sub("", own.read_text("utf-8")))
+def _find_wrapper(name: str) -> Path | None:
+    """The CPU version of a device header of this package, or the header itself if it is plain C++."""
+    if (emulated := EMULATED_INCLUDE_DIR / name).is_file():
+        return emulated
+    header = INCLUDE_DIR / name
+    return header if header.is_file() and not _PTX.search(header.read_text(encoding="utf-8")) else None
 
 
 def _inline_include(match: re.Match[str], path: str, included: set[Path]) -> str:
     """The text of the included file between `#line` directives."""
-    folders = (Path(path).parent, EMULATED_INCLUDE_DIR, DEVICE_INCLUDE_DIR)
-    file = next((folder / match[1] for folder in folders if (folder / match[1]).is_file()), None)
+    own = Path(path).parent / match[1]
+    file = own if own.is_file() else _find_wrapper(match[1])
     if file is None:
         return match[0]
     if file in included:

@@ -17,6 +17,13 @@ __device__ __forceinline__ void cp_async_ca_4(void* smem, const void* gmem, bool
     asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(smem_u32(smem)), "l"(gmem), "r"(pred ? 4 : 0));
 }
 
+#if __CUDA_ARCH__ >= 800
+// Arrives at an mbarrier when this thread's copies so far are complete; one of the arrivals that the mbarrier expects.
+__device__ __forceinline__ void cp_async_mbarrier_arrive_noinc(unsigned long long* barrier) {
+    asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(smem_u32(barrier)) : "memory");
+}
+#endif
+
 // Commits this thread's copies so far as a group.
 __device__ __forceinline__ void cp_async_commit_group() { asm volatile("cp.async.commit_group;"); }
 
@@ -24,11 +31,6 @@ __device__ __forceinline__ void cp_async_commit_group() { asm volatile("cp.async
 template <int N>
 __device__ __forceinline__ void cp_async_wait_group() {
     asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
-}
-
-// Arrives at an mbarrier, once for this thread, when all its copies so far are complete.
-__device__ __forceinline__ void cp_async_mbarrier_arrive_noinc(unsigned long long* barrier) {
-    asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(smem_u32(barrier)) : "memory");
 }
 
 }  // namespace kw

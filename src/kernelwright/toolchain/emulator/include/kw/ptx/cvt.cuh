@@ -39,4 +39,9 @@ inline unsigned pack(float low, float high) {
     return from_float<T>(low).bits | static_cast<unsigned>(from_float<T>(high).bits) << 16;
 }
 
+template <typename T>
+inline float2 unpack(unsigned two) {
+    return {to_float(T{static_cast<unsigned short>(two)}), to_float(T{static_cast<unsigned short>(two >> 16)})};
+}
+
 }  // namespace kw
