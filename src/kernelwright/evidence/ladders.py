@@ -19,8 +19,6 @@ from kernelwright.ladders import ladder_device, ladder_names, read_rungs, task_p
 from kernelwright.problems.importing import import_file
 from kernelwright.toolchain.cuda.compiler import compile_ptx, nvrtc_version
 
-COUNTED_LADDER = "gemm_fp32"
-"""The ladder whose rungs are emulated and profiled with hardware counters."""
 ARCH = "sm_90a"
 CLOCK = {"cuda": "graph clock", "cpu": "host clock"}
 
@@ -46,13 +44,14 @@ class LadderRows:
     def measure(self, request: MeasureRequest) -> Iterator[EvidenceRow]:
         """Yield each row as soon as it is measured on this machine."""
         from kernelwright.benchmark.ladder import run_ladder
-        from kernelwright.hwcheck.ladder_counters import compare_counters
+        from kernelwright.hwcheck.ladder_counters import COUNTED_LADDERS, compare_counters
 
         names = request.names or tuple(name for name in ladder_names() if ladder_device(name) == request.device)
         for name in names:
             ladder, _, rung = name.partition("/")
             run = run_ladder(ladder, rung_names=[rung] if rung else [], device=request.device)
-            counts = list(compare_counters()) if ladder == COUNTED_LADDER and request.device == "cuda" else []
+            counted = ladder in COUNTED_LADDERS and request.device == "cuda"
+            counts = list(compare_counters(ladder)) if counted else []
             yield from make_rows(run, counts, root=request.root)
 
 

@@ -251,6 +251,7 @@ KW_PUBLIC void __tsan_write_range(void* address, unsigned long bytes) {
 
 #define KW_ATOMICS(width, T)                                                                                       \
   KW_PUBLIC T __tsan_atomic##width##_load(const volatile T* at, int) { return *at; }                               \
+  KW_PUBLIC void __tsan_atomic##width##_store(volatile T* at, T value, int) { *at = value; }                       \
   KW_PUBLIC int __tsan_atomic##width##_compare_exchange_strong(volatile T* at, T* expected, T value, int, int) {   \
     record(const_cast<T*>(at), sizeof(T), kAtomic, __builtin_return_address(0));                                   \
     *at = value;                                                                                                   \

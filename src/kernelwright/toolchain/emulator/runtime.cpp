@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <atomic>
 #include <string>
+#include <utility>
 
 __thread KwThreadPosition kw_thread_position;
 
@@ -17,9 +18,9 @@ void kw_count_reconverge();
 
 namespace {
 
-enum State : unsigned char { kReady, kAtSyncthreads, kAtWarpSync, kExited };
-enum Operation : unsigned char { kSyncWarp, kBallot, kShuffle };
-const char* const kOperationNames[] = {"__syncwarp", "a vote", "a shuffle"};
+enum State : unsigned char { kReady, kAtSyncthreads, kAtWarpSync, kPolling, kExited };
+enum Operation : unsigned char { kSyncWarp, kBallot, kShuffle, kExchange };
+const char* const kOperationNames[] = {"__syncwarp", "a vote", "a shuffle", "a matrix instruction"};
 
 struct Thread {
   Context context;
@@ -29,6 +30,10 @@ struct Thread {
   unsigned mask;
   int source;
   uint64_t sent, received;
+  // Two, since a lane may begin the next exchange before others end this one; volatile, since ThreadSanitizer would see
+  // a memcpy, which loops over these words become otherwise.
+  volatile unsigned exchanged[2][kKwExchangeWords];
+  int exchange_phase = 0;
   KwIndex index;
   void* tsan = nullptr;
   char sync_objects[2] = {};  // of the warp, in its first thread
@@ -63,6 +68,8 @@ class Worker {
   bool run(unsigned long block);
   void wait(State state, int line);
   Thread& current() { return threads_[current_]; }
+  void signal() { signalled_ = true; }
+  void receive(unsigned group, int phase, unsigned words, unsigned* received) const;
   int lane() const { return current_ % kKwWarp; }
   void* barrier_object() { return &barrier_objects_[phase_]; }
   void* warp_object() { return &threads_[current_ / kKwWarp * kKwWarp].sync_objects[current().sync_phase ^= 1]; }
@@ -73,6 +80,7 @@ class Worker {
   bool resolve_warp_ops(unsigned first);
   bool is_complete(unsigned first, unsigned lane, unsigned& group);
   void deliver(unsigned first, unsigned group);
+  bool resume_polling(bool& any);
   void resume(unsigned thread);
   void yield();
   void fill_shared_with_nan();
@@ -85,7 +93,7 @@ class Worker {
   KwLaunch& launch_;
   std::vector<Thread> threads_;
   unsigned count_ = 0, current_ = 0;
-  bool ready_ = false, failed_ = false;
+  bool ready_ = false, failed_ = false, signalled_ = false;
   Context scheduler_;
   void* scheduler_tsan_ = nullptr;
   const void* scheduler_stack_ = nullptr;
@@ -156,6 +164,7 @@ bool Worker::run(unsigned long block) {
   for (unsigned i = 0; i < count_; ++i) {
     threads_[i].state = kReady;
     threads_[i].line = 0;
+    threads_[i].exchange_phase = 0;
     threads_[i].index = index_of(i, launch_.block);
     threads_[i].context.prepare(stacks.base(i), fiber_entry);
   }
@@ -169,7 +178,9 @@ bool Worker::run(unsigned long block) {
       waiting += thread.state == kAtSyncthreads && thread.line == threads_[0].line;
     }
     if (exited == count_) break;
-    if (waiting != count_) {
+    if (bool any = false; resume_polling(any)) {
+      continue;
+    } else if (any || waiting != count_) {
       report_deadlock();
       return false;
     }
@@ -178,6 +189,16 @@ bool Worker::run(unsigned long block) {
   }
   block_phase_ = 1 - block_phase_;
   return true;
+}
+
+// Polling threads run again if something was signalled since the last round.
+bool Worker::resume_polling(bool& any) {
+  for (Thread& thread : threads_) {
+    if (thread.state != kPolling) continue;
+    any = true;
+    if (signalled_) thread.state = kReady;
+  }
+  return any && std::exchange(signalled_, false);
 }
 
 // Runs every lane of a warp until all have exited or wait for other warps.
@@ -232,8 +253,16 @@ void Worker::deliver(unsigned first, unsigned group) {
     if (thread.operation == kShuffle)
       thread.received = participates ? threads_[first + thread.source].sent : ~uint64_t(0);
     if (thread.operation == kBallot) thread.received = ballot;
+    if (thread.operation == kExchange) thread.received = group;
     thread.state = kReady;
   }
+}
+
+// What every lane sent in an exchange; NaN for lanes outside the group, which do not exist or have exited.
+void Worker::receive(unsigned group, int phase, unsigned words, unsigned* received) const {
+  const Thread* lanes = &threads_[current_ / kKwWarp * kKwWarp];
+  for (unsigned lane = 0; lane < kKwWarp; ++lane)
+    for (unsigned i = 0; i < words; ++i) *received++ = group >> lane & 1 ? lanes[lane].exchanged[phase][i] : ~0u;
 }
 
 // ---- Errors.
@@ -255,6 +284,7 @@ std::string Worker::describe_waiting(State state, int line) {
   }
   std::string at = state == kExited      ? " have exited"
                    : state == kAtSyncthreads ? " wait at __syncthreads in line " + std::to_string(line)
+                   : state == kPolling       ? " wait at an mbarrier in line " + std::to_string(line)
                                          : std::string(" wait at ") + kOperationNames[example->operation] +
                                                " in line " + std::to_string(line);
   return std::to_string(count) + " of " + std::to_string(count_) + " threads" + at + " (the first is " +
@@ -341,7 +371,19 @@ unsigned long long kw_shuffle(int line, unsigned mask, unsigned long long value,
   return warp_operation(kShuffle, line, mask, value, source);
 }
 
+void kw_exchange(int line, const unsigned* sent, unsigned words, unsigned* received) {
+  Thread& thread = worker->current();
+  const int phase = thread.exchange_phase ^= 1;
+  for (unsigned i = 0; i < words; ++i) thread.exchanged[phase][i] = sent[i];
+  const auto group = unsigned(warp_operation(kExchange, line, ~0u, 0, 0));
+  worker->receive(group, phase, words, received);
+}
+
 int kw_lane() { return worker->lane(); }
+
+void kw_poll(int line) { worker->wait(kPolling, line); }
+
+void kw_signal() { worker->signal(); }
 
 void kw_run(KwLaunch* launch) {
   const unsigned long blocks = (unsigned long)launch->grid.x * launch->grid.y * launch->grid.z;

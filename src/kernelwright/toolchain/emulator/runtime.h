@@ -27,6 +27,7 @@ enum { kKwOther, kKwFloat, kKwSigned, kKwUnsigned, kKwPointer };
 
 constexpr unsigned kKwSharedBytes = 227 * 1024;  // limit of dynamic shared memory per block on Hopper
 constexpr unsigned kKwWarp = 32;
+constexpr unsigned kKwExchangeWords = 8;  // 32-bit words per lane: fragments of a matrix instruction
 
 extern "C" {
 extern __thread KwThreadPosition kw_thread_position __attribute__((visibility("default")));
@@ -37,4 +38,10 @@ __attribute__((visibility("default"))) unsigned kw_ballot(int line, unsigned mas
 __attribute__((visibility("default"))) unsigned long long kw_shuffle(int line, unsigned mask,
                                                                      unsigned long long value, int source);
 __attribute__((visibility("default"))) int kw_lane();
+// Waits until another thread has signalled; a round of all threads without a signal is a deadlock.
+__attribute__((visibility("default"))) void kw_poll(int line);
+__attribute__((visibility("default"))) void kw_signal();
+// Collective of all 32 lanes: copies `words` words, at most kKwExchangeWords, of every lane to `received`, by lane.
+__attribute__((visibility("default"))) void kw_exchange(int line, const unsigned* sent, unsigned words,
+                                                        unsigned* received);
 }

@@ -1,8 +1,9 @@
 """Kernels under AddressSanitizer or ThreadSanitizer in a separate process: out-of-bounds accesses and data races.
 
 Under `address` every tensor has its own allocation of its exact size. Under `thread` each CUDA thread is a fiber that
-ThreadSanitizer treats as a thread; only `__syncthreads`, `__syncwarp` and the end of a block synchronize, so reports do
-not depend on the order of execution. Races between blocks are not detected. The caller's tensors are not modified.
+ThreadSanitizer treats as a thread; only `__syncthreads`, `__syncwarp`, mbarriers and the end of a block synchronize, so
+reports do not depend on the order of execution. Races between blocks are not detected. The caller's tensors are not
+modified.
 """
 
 from __future__ import annotations

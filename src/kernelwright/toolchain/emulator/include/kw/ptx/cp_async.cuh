@@ -1,5 +1,7 @@
 // kw/ptx/cp_async.cuh on the CPU: copies complete immediately, so a missing wait goes undetected.
 
+#include "kw/ptx/mbarrier.cuh"
+
 namespace kw {
 
 inline void cp_async_cg_16(void* smem, const void* gmem, bool pred = true) {
@@ -14,5 +16,7 @@ inline void cp_async_commit_group() {}
 
 template <int N>
 inline void cp_async_wait_group() {}
+
+inline void cp_async_mbarrier_arrive_noinc(unsigned long long* barrier) { mbarrier_arrive(barrier); }
 
 }  // namespace kw
