@@ -15,18 +15,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from kernelwright.benchmark.fastest import time_fastest
 from kernelwright.core.errors import DeviceError, UsageError
-from kernelwright.measure.buffers import RotatingBuffers
-from kernelwright.measure.clock import GraphClock, choose_repetitions
-from kernelwright.measure.paired import time_variants
 
 NUM_HEURISTICS = 32
 WORKSPACES = (32 * 2**20, 64 * 2**20)
 """Bytes; torch has 32 MiB on Hopper."""
-MIN_SAMPLE_US, NUM_SAMPLES = 300.0, 2
-"""Of a first pass over all heuristics."""
-FINALISTS, BUDGET_S = 5, 0.1
-"""The fastest of that pass are timed interleaved."""
+BUDGET_S = 0.1
 
 # Values of enumerations: library_types.h, cublas_api.h, cublasLt.h.
 DATA_TYPES = {
@@ -217,18 +212,4 @@ def choose_fastest(a: Tensor, b: Tensor, *scales: Tensor) -> Callable[..., Tenso
         programs[str(len(programs))] = functools.partial(product, heuristic)
     if not programs:
         raise DeviceError("cublasLt has no algorithm for these operands", next="compare with torch")
-    cache_bytes = torch.cuda.get_device_properties(a.device).L2_cache_size
-    inputs = (a, b, *scales), {}
-    buffers = RotatingBuffers(inputs, cache_bytes)
-    times = {name: _time_quickly_us(buffers.bind(program)) for name, program in programs.items()}
-    finalists = {name: programs[name] for name in sorted(programs, key=times.__getitem__)[:FINALISTS]}
-    timings = time_variants(
-        finalists, inputs, device="cuda", last_cache_bytes=cache_bytes, budget_s=BUDGET_S, clock=GraphClock()
-    ).timings
-    return finalists[min(finalists, key=lambda name: timings[name].time_us)]
-
-
-def _time_quickly_us(call: Callable[[], Any]) -> float:
-    clock = GraphClock()
-    repetitions = choose_repetitions(call, clock, MIN_SAMPLE_US)
-    return min(clock.time_us(call, repetitions) for _ in range(NUM_SAMPLES))
+    return programs[next(iter(time_fastest(programs, (a, b, *scales), BUDGET_S)))]

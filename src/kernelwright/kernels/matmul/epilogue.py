@@ -40,3 +40,6 @@ class Epilogue(NamedTuple):
     def has_block_scales(self) -> bool:
         """Whether the scales are those of blocks of 128 elements along K."""
         return self.scale_b is not None and self.scale_b.dim() > 1 and self.scale_b.shape[-2] > 1
+
+
+PLAIN = Epilogue(None, None, None, None, "none", 1.0, 1.0)

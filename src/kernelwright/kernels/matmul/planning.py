@@ -37,18 +37,22 @@ class Product:
 
     def plan(self, num_sms: int) -> tuple[GemmConfig, Variant]:
         """The configuration, and the variant that is compiled with it."""
-        variant = self.variant
-        config = choose_config(self.m, self.n, self.k, 1, variant, num_sms, terms=self.terms)
-        if config.swapped:
-            variant = replace(
-                variant,
-                a=variant.b,
-                b=variant.a,
-                transpose_a=variant.transpose_b,
-                transpose_b=variant.transpose_a,
-                tma_store=variant.tma_store and variant.out != "f32",
-            )
-        return config, replace(variant, tma_store=variant.tma_store and config.split_k == 1)
+        config = choose_config(self.m, self.n, self.k, 1, self.variant, num_sms, terms=self.terms)
+        return config, orient(self.variant, config)
+
+
+def orient(variant: Variant, config: GemmConfig) -> Variant:
+    """A variant for operands in their order as it is compiled with a configuration, which may swap them."""
+    if config.swapped:
+        variant = replace(
+            variant,
+            a=variant.b,
+            b=variant.a,
+            transpose_a=variant.transpose_b,
+            transpose_b=variant.transpose_a,
+            tma_store=variant.tma_store and variant.out != "f32",
+        )
+    return replace(variant, tma_store=variant.tma_store and config.split_k == 1)
 
 
 def plan_launches(products: tuple[Product, ...], target: Target) -> tuple[CudaLaunch, ...]:

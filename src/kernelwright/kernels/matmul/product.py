@@ -54,9 +54,13 @@ def result_shape(a: Tensor, b: Tensor, activation: str) -> tuple[int, ...]:
     return (*a.shape[:-1], b.shape[-1] // 2 if activation == "swiglu" else b.shape[-1])
 
 
-def multiply(a: Tensor, b: Tensor, epilogue: Epilogue, out: Tensor, precision: str) -> Tensor | None:
+def multiply(
+    a: Tensor, b: Tensor, epilogue: Epilogue, out: Tensor, precision: str, config: GemmConfig | None = None
+) -> Tensor | None:
     """Write a product of checked operands to `out`.
 
+    Args:
+        config: replaces the choice for this shape.
     Returns:
         Statistics of rows, if the epilogue has any: (batch, M, parts) or, for `log_sum_exp`, (batch, M, parts, 2).
     """
@@ -66,10 +70,12 @@ def multiply(a: Tensor, b: Tensor, epilogue: Epilogue, out: Tensor, precision: s
     target = _view(out, shape)
     target = out.new_empty(shape) if target is None else target
     residual = None if epilogue.residual is None else epilogue.residual.reshape(shape)
-    repeat, statistics = _launch(left, right.mT, target, epilogue._replace(residual=residual), precision)
+    repeat, statistics = _launch(left, right.mT, target, epilogue._replace(residual=residual), precision, config)
     pairs = ((a, left), (b, right), (out, target), (epilogue.residual, residual))
-    if repeat and all(one is None or one.data_ptr() == of.data_ptr() for one, of in pairs if of is not None):
-        THREAD.remember(THREAD.repeats, _call_key(a, b, epilogue, out, precision), replace(repeat, shape=out.shape))
+    in_place = all(one is None or one.data_ptr() == of.data_ptr() for one, of in pairs if of is not None)
+    if repeat and in_place and config is None:
+        key = _call_key(a, b, epilogue, out, precision)
+        THREAD.remember(THREAD.repeats, key, replace(repeat, shape=out.shape))
     if target.data_ptr() != out.data_ptr():
         out.copy_(target.reshape(out.shape))
     return statistics
@@ -120,7 +126,7 @@ def _view(out: Tensor, shape: tuple[int, ...]) -> Tensor | None:
 
 
 def _launch(
-    a: Tensor, b_rows: Tensor, out: Tensor, epilogue: Epilogue, precision: str
+    a: Tensor, b_rows: Tensor, out: Tensor, epilogue: Epilogue, precision: str, config: GemmConfig | None
 ) -> tuple[Repeat | None, Tensor | None]:
     """Launch for (batch, M, K), (batch, N, K) and (batch, M, N).
 
@@ -149,7 +155,8 @@ def _launch(
         activation=activations[epilogue.activation], gated=epilogue.activation == "swiglu",
         block_scales=blocks, row_statistics=STATISTICS[epilogue.statistics],
     )  # fmt: skip
-    config = choose_config(m, n, a.shape[2], batch, variant, _num_sms(a.device.index), terms=2 if emulated else 1)
+    if config is None:
+        config = choose_config(m, n, a.shape[2], batch, variant, _num_sms(a.device.index), terms=2 if emulated else 1)
     statistics = None
     if epilogue.statistics != "none":
         parts = -(-n // variant.out_columns(config))

@@ -67,7 +67,7 @@ def _choose_tile(m: int, n: int, k: int, batch: int, variant: Variant, num_sms: 
     is_swappable = batch == 1 and not is_fp8 and not variant.gated and variant.row_statistics == "kNone"
     if is_swappable and (m <= MAX_SKINNY_ROWS or (m <= MAX_FEW_ROWS and n <= FEW_ROWS_MAX_COLUMNS)):
         return _choose_skinny(m, n, k_tiles, num_sms)
-    permitted = [tile for tile in (FP8_TILES if is_fp8 else TILES) if _permits(tile[0], variant)]
+    permitted = [tile for tile in (FP8_TILES if is_fp8 else TILES) if permits(tile[0], variant)]
     return min(permitted, key=lambda tile: predict_us(*tile, m, n, k_tiles, batch, num_sms, gated=variant.gated))[0]
 
 
@@ -90,8 +90,10 @@ def predict_us(
     return waves * max(fixed_us + step_us * k_tiles, MIN_FIXED_US + MIN_STEP_SHARE * step_us * k_tiles)
 
 
-def _permits(config: GemmConfig, variant: Variant) -> bool:
+def permits(config: GemmConfig, variant: Variant) -> bool:
     """Whether the kernel has this tile for a variant."""
+    if config.swapped:
+        return True
     columns = 64 if variant.out != "f32" else 32
     out_n = variant.out_columns(config)
     if variant.tma_store and out_n < columns:

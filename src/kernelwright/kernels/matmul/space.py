@@ -1,0 +1,100 @@
+"""The search space of the product kernel: tiles, pipelines and splits, with the reasons why some are left out."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from kernelwright.kernels.matmul.configs import MAX_SHARED_BYTES, SWIZZLE_BYTES, GemmConfig, Variant
+from kernelwright.kernels.matmul.selection import TILES, permits
+
+SKINNY_ROWS, SPLIT_ROWS, MIN_STAGES, MAX_STAGES = 256, 1024, 3, 8
+"""Most rows for which rows and columns are swapped, and for which blocks share the steps of K."""
+SPLITS, SPLIT_TILES = (1, 2, 4, 8), ((64, 64), (64, 128), (128, 64), (64, 256), (128, 96), (128, 128), (128, 192))
+SWAPPED_COLUMNS = (8, 16, 32, 64, 128)
+
+
+class Shape(NamedTuple):
+    """A product of (m, k) and (k, n) in 16 bits, on a chip with so many multiprocessors."""
+
+    m: int
+    n: int
+    k: int
+    num_sms: int
+
+
+@dataclass(frozen=True)
+class Constraint:
+    """What a configuration must fulfil for a shape, and why."""
+
+    reason: str
+    holds: Callable[[GemmConfig, Variant, Shape], bool]
+
+
+def _tiles(config: GemmConfig, shape: Shape) -> int:
+    rows, columns = (shape.n, shape.m) if config.swapped else (shape.m, shape.n)
+    return -(-rows // config.block_m) * -(-columns // config.block_n)
+
+
+def _reduction_bytes(config: GemmConfig) -> int:
+    inner, outer = (config.block_m, config.block_n) if config.swapped else (config.block_n, config.block_m)
+    return 4 * (inner + 4) * outer
+
+
+CONSTRAINTS = (
+    Constraint("fewer stages do not cover the latency of loads", lambda config, _, __: config.num_stages >= MIN_STAGES),
+    Constraint(
+        "the blocks of all parts of K run at the same time",
+        lambda config, _, shape: (
+            config.split_k == 1 or _tiles(config, shape) * config.split_k <= shape.num_sms * config.min_blocks
+        ),
+    ),
+    Constraint(
+        "a part of K has at least four steps",
+        lambda config, _, shape: 2 * shape.k >= 4 * SWIZZLE_BYTES * config.split_k or config.split_k == 1,
+    ),
+    Constraint(
+        "partial sums are exchanged in the memory of the stages",
+        lambda config, variant, _: (
+            config.split_k == 1 or _reduction_bytes(config) <= config.num_stages * variant.stage_bytes(config)
+        ),
+    ),
+    Constraint(
+        "a tile of 128 rows is half empty",
+        lambda config, _, shape: config.swapped or config.block_m <= 64 or shape.m > 64,
+    ),
+    Constraint("the kernel has this tile for this variant", lambda config, variant, _: permits(config, variant)),
+)
+
+
+def candidate_configs(shape: Shape, variant: Variant) -> list[GemmConfig]:
+    """All configurations that are worth timing for a shape."""
+    found: dict[GemmConfig, None] = {}
+    for config in _all_configs(shape):
+        placed = replace(variant, transpose_b=False) if config.swapped else variant
+        fitted = replace(config, num_stages=_most_stages(config, placed))
+        if all(one.holds(fitted, placed, shape) for one in CONSTRAINTS):
+            found[fitted] = None
+    return list(found)
+
+
+def _most_stages(config: GemmConfig, variant: Variant) -> int:
+    stages = MAX_STAGES
+    while stages and variant.shared_bytes(replace(config, num_stages=stages)) > MAX_SHARED_BYTES // config.min_blocks:
+        stages -= 1
+    return stages
+
+
+def _all_configs(shape: Shape) -> Iterator[GemmConfig]:
+    if shape.m <= SKINNY_ROWS:
+        columns = [one for one in SWAPPED_COLUMNS if shape.m <= 2 * one and one <= 2 * max(8, shape.m)]
+        for block_m, block_n, split, min_blocks in itertools.product((64, 128), columns, SPLITS, (1, 2)):
+            if min_blocks == 1 or block_m * block_n <= 64 * 128:  # accumulators of two blocks fit the registers
+                yield GemmConfig(block_m, block_n, 8, block_m // 64, split_k=split, swapped=True, min_blocks=min_blocks)
+    if shape.m <= SPLIT_ROWS:
+        for (block_m, block_n), split in itertools.product(SPLIT_TILES, SPLITS):
+            yield GemmConfig(block_m, block_n, 8, block_m // 64, split_k=split)
+    for tile, _, _ in TILES:
+        yield tile
