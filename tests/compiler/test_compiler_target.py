@@ -11,7 +11,9 @@ from kernelwright.compiler.triton.configs import generate_configs
 from kernelwright.compiler.triton.contraction_configs import generate_contraction_configs
 from kernelwright.compiler.triton.target import HOPPER, Target, current_target
 
-SMALL = Target(name="small", multiprocessors=30, registers=65536, shared_bytes=101_376, l2_bytes=4 << 20)
+SMALL = Target(
+    name="small", capability=(8, 6), multiprocessors=30, registers=65536, shared_bytes=101_376, l2_bytes=4 << 20
+)
 
 
 def region_of(program, *shapes, dtype=torch.float32):

@@ -1,0 +1,173 @@
+"""The library's product kernel as a candidate for a product with its epilogue, on the GPUs that it is written for.
+
+`kernelwright.kernels.gemm` computes as much of the epilogue as it can, from its first step on, and a Triton kernel the
+rest. A file with it needs Kernelwright: without it the original program runs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+from math import prod
+
+import msgspec
+
+from kernelwright.compiler.library.product_epilogues import ProductEpilogue, View, match_epilogue, remaining_region
+from kernelwright.compiler.regions.axes import Unsupported
+from kernelwright.compiler.regions.contraction import Contraction, ContractionRegion, Matrix
+from kernelwright.compiler.triton.configs import generate_configs
+from kernelwright.compiler.triton.printer import print_triton
+from kernelwright.compiler.triton.source_lines import wrap_line
+from kernelwright.compiler.triton.target import Target, current_target
+from kernelwright.compiler.triton.triton_source import TritonSource
+from kernelwright.core.record import Record
+
+CAPABILITY = (9, 0)
+"""Of the GPUs that the kernel is written for; on others `gemm` is torch's product."""
+GEMM = "library_gemm"
+MISSING_GEMM_CHECK = f"{GEMM} is None or "
+FIND_GEMM = f'''def find_gemm():
+    """The product kernel of Kernelwright; None, and the original program runs, without it."""
+    try:
+        from kernelwright.kernels import gemm
+    except ImportError:
+        import warnings
+
+        message = "kernelwright is not installed, running the original program"
+        warnings.warn(message, RuntimeWarning, stacklevel=2)
+        return None
+    return gemm
+
+
+{GEMM} = find_gemm()
+'''
+
+
+class ProductConfig(Record, frozen=True, kw_only=True):
+    """`kernelwright.kernels.gemm` with its argument `precision`."""
+
+    library: str = "kernelwright.kernels.gemm"
+    precision: str = "default"
+
+
+def generate_product_configs(region: ContractionRegion, target: Target | None = None) -> list[ProductConfig]:
+    """Return the library's kernel for a product of matrices; nothing for a convolution, or on another GPU."""
+    one = region.contraction
+    matrices = isinstance(one.left, Matrix) and isinstance(one.right, Matrix)
+    if not matrices or (target or current_target()).capability != CAPABILITY:
+        return []
+    fp32 = "tf32" if one.tf32 else "fp32_emulated"
+    return [ProductConfig(precision=fp32 if one.left.dtype == "float32" else "default")]
+
+
+def print_product(region: ContractionRegion, config: ProductConfig) -> TritonSource:
+    """Generate the function of a product: the call of the library, and the kernel of what is left of the epilogue.
+
+    Raises:
+        Unsupported: the operands are not matrices, their batches have different dimensions, or the epilogue has a step
+            that has no Triton code.
+    """
+    matched, one = match_epilogue(region), region.contraction
+    if store := matched.find_store(region):
+        call = _call(region, matched, config, store.dtype)
+        doc = f'"""A product with its epilogue, {one.batch} x {one.m:,} x {one.n:,} over {one.k:,}."""'
+        lines = [doc, f"product = {call}", f"return product.view({store.shape})"]
+        function = [f"def {region.name}({', '.join(region.reads)}):", *(f"    {line}" for line in lines)]
+        text = "\n".join(wrapped for line in function for wrapped in wrap_line(line)) + "\n"
+        return TritonSource(helpers=(FIND_GEMM,), launcher=text)
+    name = "product"
+    while name in (*region.reads, *region.writes):
+        name = f"{name}_"
+    rest = remaining_region(region, matched, name)
+    printed = print_triton(rest, generate_configs(rest)[0])
+    call = _call(region, matched, config, one.dtype)
+    return msgspec.structs.replace(
+        printed,
+        helpers=(FIND_GEMM, *printed.helpers),
+        setup=tuple(wrap_line(f"{name} = {call}")),
+        launcher_reads=tuple(rest.reads),
+    )
+
+
+def _call(region: ContractionRegion, matched: ProductEpilogue, config: ProductConfig, out_dtype: str) -> str:
+    """The call of the library."""
+    one = region.contraction
+    arguments = [*_operands(one)]
+    if bias := _bias(matched, one):
+        arguments.append(f"bias={bias}")
+    if matched.activation != "none":
+        arguments.append(f'activation="{matched.activation}"')
+    if matched.residual:
+        view, beta = matched.residual
+        shape = (*_batch_sizes(one), one.m, one.n)
+        arguments.append(f"residual={_tensor(replace(view, shape=shape))}")
+        arguments += [f"beta={beta!r}"] if beta != 1 else []
+    if matched.alpha != 1:
+        arguments.append(f"alpha={matched.alpha!r}")
+    if out_dtype != one.left.dtype:
+        arguments.append(f"out_dtype=torch.{out_dtype}")
+    if config.precision != "default":
+        arguments.append(f'precision="{config.precision}"')
+    return f"{GEMM}({', '.join(arguments)})"
+
+
+def _bias(matched: ProductEpilogue, one: Contraction) -> str:
+    """The sum of the vectors that are added to each row; empty if there is none."""
+    terms = [_tensor(view) if factor == 1 else f"{_tensor(view)} * {factor!r}" for view, factor in matched.biases]
+    if matched.shift and not terms:
+        return f"{one.left.buffer}.new_full(({one.n},), {matched.shift!r})"
+    return " + ".join([*terms, *[repr(matched.shift)] * bool(matched.shift)])
+
+
+def _operands(one: Contraction) -> tuple[str, str]:
+    """The expressions of the operands, (..., M, K) and (..., K, N); a right one of all batches is (K, N).
+
+    Raises:
+        Unsupported: see `_batch_sizes`.
+    """
+    left, right, batches = one.left, one.right, _batch_sizes(one)
+    assert isinstance(left, Matrix)
+    assert isinstance(right, Matrix)
+    shape, strides = (*batches, one.m, one.k), (*_batch_strides(left, batches), left.row_stride, left.k_stride)
+    a = _tensor(View(left.buffer, shape, strides, left.offset, shape))
+    outer = (batches, _batch_strides(right, batches)) if right.has_batch else ((), ())
+    shape, strides = (*outer[0], one.k, one.n), (*outer[1], right.k_stride, right.row_stride)
+    return a, _tensor(View(right.buffer, shape, strides, right.offset, shape))
+
+
+def _batch_sizes(one: Contraction) -> tuple[int, ...]:
+    """The dimensions of the batch, such that each has one stride in both operands; none without a batch.
+
+    Raises:
+        Unsupported: the dimensions of one operand do not divide those of the other.
+    """
+    inner: set[int] = {1, one.batch}
+    for matrix in (one.left, one.right):
+        assert isinstance(matrix, Matrix)
+        sizes = [size for size, _ in matrix.batch_axes]
+        inner |= {prod(sizes[at:]) for at in range(len(sizes))}
+    ordered = sorted(inner, reverse=True)
+    if any(outer % size for outer, size in pairwise(ordered)):
+        raise Unsupported("batches with different dimensions")
+    return tuple(outer // size for outer, size in pairwise(ordered))
+
+
+def _batch_strides(matrix: Matrix, sizes: tuple[int, ...]) -> list[int]:
+    """The strides of a matrix for these dimensions of its batch."""
+    known = [  # the stride of each dimension, and the batches that one step of it passes
+        (stride, prod(size for size, _ in matrix.batch_axes[at:]))
+        for at, stride in enumerate([matrix.batch_stride, *(stride for _, stride in matrix.batch_axes)])
+    ]
+    strides = []
+    for at in range(len(sizes)):
+        step = prod(sizes[at + 1 :])
+        stride, unit = next((stride, unit) for stride, unit in known if step % unit == 0 and step >= unit)
+        strides.append(stride * (step // unit))
+    return strides
+
+
+def _tensor(view: View) -> str:
+    """The expression of a view; `as_strided` starts where the tensor does, unless it is given an offset."""
+    place = f", {view.buffer}.storage_offset() + {view.offset}" if view.offset else ""
+    text = f"{view.buffer}.as_strided({view.sizes}, {view.strides}{place})"
+    return text if view.sizes == view.shape else f"{text}.reshape({view.shape})"
