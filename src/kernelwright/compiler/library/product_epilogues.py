@@ -181,7 +181,12 @@ def _add_tensor(after: ProductEpilogue, value: str, factor: float, region: Contr
         if scaled.value in _read_values(after, region):
             return None
     load = next((load for load in region.epilogue.loads if load.value == value), None)
-    if load is None or load.dtype != region.contraction.dtype or load.windows:
+    if (
+        load is None
+        or load.dtype != region.contraction.dtype
+        or load.windows
+        or min(load.strides.values(), default=0) < 0
+    ):
         return None
     if (vector := _as_bias(load, region)) is not None:
         return replace(after, biases=(*after.biases, (vector, factor)))
@@ -242,8 +247,10 @@ def _sizes(region: ContractionRegion) -> dict[str, int]:
 
 
 def _as_bias(load: Load, region: ContractionRegion) -> View | None:
-    """A vector along the columns; None if a load is not one."""
+    """A vector along the columns, or one number for all; None if a load is neither."""
     sizes, n = _sizes(region), region.contraction.n
+    if not any(load.strides.values()):
+        return View(load.buffer, (n,), (0,), load.offset, (n,))
     columns = {axis: stride for axis, stride in _result_strides(region).items() if stride * sizes[axis] <= n}
     covered = 1
     for axis in columns:

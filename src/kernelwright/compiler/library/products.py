@@ -64,8 +64,8 @@ def print_product(region: ContractionRegion, config: ProductConfig) -> TritonSou
     """Generate the function of a product: the call of the library, and the kernel of what is left of the epilogue.
 
     Raises:
-        Unsupported: the operands are not matrices, their batches have different dimensions, or the epilogue has a step
-            that has no Triton code.
+        Unsupported: an operand is reversed, their batches have different dimensions, or the epilogue has a step that
+            has no Triton code.
     """
     matched, one = match_epilogue(region), region.contraction
     if store := matched.find_store(region):
@@ -123,11 +123,13 @@ def _operands(one: Contraction) -> tuple[str, str]:
     """The expressions of the operands, (..., M, K) and (..., K, N); a right one of all batches is (K, N).
 
     Raises:
-        Unsupported: see `_batch_sizes`.
+        Unsupported: an operand has a negative stride, which torch's tensors cannot have; see `_batch_sizes`.
     """
     left, right, batches = one.left, one.right, _batch_sizes(one)
     assert isinstance(left, Matrix)
     assert isinstance(right, Matrix)
+    if min(left.row_stride, left.k_stride, right.row_stride, right.k_stride) < 0:
+        raise Unsupported("a reversed operand")
     shape, strides = (*batches, one.m, one.k), (*_batch_strides(left, batches), left.row_stride, left.k_stride)
     a = _tensor(View(left.buffer, shape, strides, left.offset, shape))
     outer = (batches, _batch_strides(right, batches)) if right.has_batch else ((), ())
