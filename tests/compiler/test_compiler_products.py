@@ -63,6 +63,8 @@ WHOLE = {
     "gelu_tanh": linear(lambda y: F.gelu(y, approximate="tanh")),
     "silu": linear(F.silu),
     "swish": linear(lambda y: y * torch.sigmoid(y)),
+    "relu, halved": linear(lambda y: torch.relu(y) / 2),
+    "relu of half precision": (lambda a, b: torch.relu(a @ b) * 0.5, X.half(), Y.half()),
     "residual": linear(lambda y, r: y + r, normal(33, 30)),
     "residual of rows": linear(lambda y, r: y + r, normal(33, 1)),
     "scaled residual": linear(lambda y, r: torch.relu(r * 0.5 + y / 3.0), normal(33, 30)),
@@ -90,6 +92,7 @@ WHOLE = {
 }
 """Programs of which a call computes everything."""
 PARTS = {
+    "relu, negative": linear(lambda y: torch.relu(y) * -2),
     "gelu, scaled": linear(lambda y: F.gelu(y) * 2),
     "tanh": linear(torch.tanh),
     "factors of columns": linear(lambda y, v: y * v, ROW),

@@ -141,12 +141,25 @@ def _product_load(region: ContractionRegion) -> Load:
 
 def _absorb_step(found: ProductEpilogue, region: ContractionRegion) -> ProductEpilogue | None:
     """The epilogue with one more step, or one more activation; None if that is not possible."""
-    if found.activation != "none" or found.value in {store.value for store in region.epilogue.stores}:
+    if found.value in {store.value for store in region.epilogue.stores}:
         return None
     readers = [step for step in found.steps if found.value in step.values]
-    if len(readers) == 1 and isinstance(readers[0], Step) and (more := _absorb_affine(found, readers[0], region)):
-        return more
-    return _absorb_activation(found, region)
+    only = readers[0] if len(readers) == 1 and isinstance(readers[0], Step) else None
+    if found.activation == "relu" and only and (_factor_of(only, found.value) or 0) > 0:  # relu(x) * 2 is relu(x * 2)
+        return _absorb_affine(found, only, region)
+    if found.activation != "none":
+        return None
+    return (only and _absorb_affine(found, only, region)) or _absorb_activation(found, region)
+
+
+def _factor_of(step: Step, value: str) -> float | None:
+    """The number that a step multiplies a value by; None if it does something else."""
+    numbers = [float(arg) for arg in step.args if not isinstance(arg, str)]
+    if step.op not in ("mul", "div") or len(numbers) != 1 or len(step.args) != 2 or not numbers[0]:
+        return None
+    if step.op == "div":
+        return 1 / numbers[0] if step.args[0] == value else None
+    return numbers[0]
 
 
 def _absorb_affine(found: ProductEpilogue, step: Step, region: ContractionRegion) -> ProductEpilogue | None:
@@ -158,9 +171,8 @@ def _absorb_affine(found: ProductEpilogue, step: Step, region: ContractionRegion
     rest = tuple(one for one in found.steps if one is not step)
     after = replace(found, value=step.value, steps=rest)
     if step.op in ("mul", "div"):
-        if isinstance(other, str) or not other or (step.op == "div" and not is_left):
-            return None
-        return after.scaled(float(other) if step.op == "mul" else 1 / float(other))
+        scale = _factor_of(step, found.value)
+        return None if scale is None else after.scaled(scale)
     factor = -1.0 if step.op == "sub" and is_left else 1.0
     after = after.scaled(-1.0) if step.op == "sub" and not is_left else after
     if not isinstance(other, str):
@@ -172,14 +184,11 @@ def _add_tensor(after: ProductEpilogue, value: str, factor: float, region: Contr
     """Add a tensor of the program, or one times a number: a vector along the columns, or a residual."""
     scaled = next((step for step in after.steps if step.value == value), None)
     if scaled is not None:
-        numbers = [*scaled.values] if isinstance(scaled, Step) else []
-        if not isinstance(scaled, Step) or scaled.op != "mul" or len(scaled.args) != 2 or len(numbers) != 1:
-            return None
-        number = next(arg for arg in scaled.args if not isinstance(arg, str))
-        value, factor = numbers[0], factor * float(number)
+        number = _factor_of(scaled, scaled.values[0]) if isinstance(scaled, Step) and scaled.values else None
         after = replace(after, steps=tuple(step for step in after.steps if step is not scaled))
-        if scaled.value in _read_values(after, region):
+        if number is None or scaled.value in _read_values(after, region):
             return None
+        value, factor = scaled.values[0], factor * number
     load = next((load for load in region.epilogue.loads if load.value == value), None)
     if (
         load is None
