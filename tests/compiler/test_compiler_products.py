@@ -211,6 +211,35 @@ def test_precision_is_that_of_the_program(args, tf32, precision):
     assert ('precision="' in text) == (precision != "default")
 
 
+@pytest.mark.parametrize(
+    ("shape", "dtype", "num_splits"),
+    [
+        ((256, 256, 2**19), torch.float32, 32),
+        ((256, 256, 2**13), torch.float32, 8),
+        ((256, 256, 2**13 + 8), torch.float32, 1),
+        ((1024, 8192, 8192), torch.float32, 1),
+        ((256, 512, 2**14), torch.bfloat16, 16),
+        ((64, 512, 2**14), torch.bfloat16, 1),
+    ],
+)
+def test_sums_are_split_where_the_result_has_few_tiles(shape, dtype, num_splits):
+    m, n, k = shape
+    args = [torch.empty(*size, dtype=dtype, device="meta") for size in ((m, k), (k, n))]
+    configs = generate_product_configs(region_of(lambda a, b: a @ b, *args), HOPPER)
+    assert [one.num_splits for one in configs] == ([num_splits, 1] if num_splits > 1 else [1])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+@pytest.mark.parametrize("bias", [(), (ROW,)])
+def test_parts_of_a_sum_are_added(dtype, bias):
+    program, args = lambda x, w, *bias: F.linear(x, w, *bias), [one.to(dtype) for one in (X, WEIGHT, *bias)]
+    (part,) = contractions(plan(program, *args))
+    module = TRITON.load(TRITON.emit_module([RegionKernel(part.region, ProductConfig(num_splits=4))]))
+    setattr(module, GEMM, gemm)
+    got = getattr(module, part.region.name)(*args)
+    torch.testing.assert_close(got, program(*args), **tolerance(got))
+
+
 # ---- the file
 
 

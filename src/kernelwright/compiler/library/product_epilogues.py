@@ -100,16 +100,25 @@ class ProductEpilogue:
         return store if in_order and not store.offset and store.dtype in OUT_DTYPES else None
 
 
+def empty_epilogue(region: ContractionRegion) -> ProductEpilogue:
+    """An epilogue of which `gemm` computes nothing, not the bias either.
+
+    Raises:
+        Unsupported: as for `match_epilogue`.
+    """
+    _ = region.indices
+    return ProductEpilogue(_product_load(region).value, region.epilogue.steps)
+
+
 def match_epilogue(region: ContractionRegion) -> ProductEpilogue:
     """Match as many steps as `gemm` can compute.
 
     Raises:
         Unsupported: the epilogue is not elementwise on the product, or loads it more than once.
     """
-    _ = region.indices
-    one, epilogue = region.contraction, region.epilogue
+    one = region.contraction
     bias = ((View(one.bias[0], (one.n,), (1,), 0, (one.n,)), 1.0),) if one.bias else ()
-    found = ProductEpilogue(_product_load(region).value, epilogue.steps, biases=bias)
+    found = replace(empty_epilogue(region), biases=bias)
     while (more := _absorb_step(found, region)) is not None and _is_exact(more, region):
         found = more
     return found

@@ -12,7 +12,13 @@ from math import prod
 
 import msgspec
 
-from kernelwright.compiler.library.product_epilogues import ProductEpilogue, View, match_epilogue, remaining_region
+from kernelwright.compiler.library.product_epilogues import (
+    ProductEpilogue,
+    View,
+    empty_epilogue,
+    match_epilogue,
+    remaining_region,
+)
 from kernelwright.compiler.regions.axes import Unsupported
 from kernelwright.compiler.regions.contraction import Contraction, ContractionRegion, Matrix
 from kernelwright.compiler.triton.configs import generate_configs
@@ -21,9 +27,12 @@ from kernelwright.compiler.triton.source_lines import wrap_line
 from kernelwright.compiler.triton.target import Target, current_target
 from kernelwright.compiler.triton.triton_source import TritonSource
 from kernelwright.core.record import Record
+from kernelwright.kernels.matmul.product import CAPABILITY
 
-CAPABILITY = (9, 0)
-"""Of the GPUs that the kernel is written for; on others `gemm` is torch's product."""
+TILE, MIN_SPLIT_K = 128, 1024
+"""Rows and columns of the tile of FP32, and the least K that a part of a split sum has."""
+MAX_SKINNY_ROWS = 128
+"""In half precision, `gemm` splits products with fewer rows itself."""
 GEMM = "library_gemm"
 MISSING_GEMM_CHECK = f"{GEMM} is None or "
 FIND_GEMM = f'''def find_gemm():
@@ -44,20 +53,37 @@ FIND_GEMM = f'''def find_gemm():
 
 
 class ProductConfig(Record, frozen=True, kw_only=True):
-    """`kernelwright.kernels.gemm` with its argument `precision`."""
+    """`kernelwright.kernels.gemm` with its argument `precision`.
+
+    Attributes:
+        num_splits: parts of K, which are a batch of products that are added then: for results of a few tiles.
+    """
 
     library: str = "kernelwright.kernels.gemm"
     precision: str = "default"
+    num_splits: int = 1
 
 
 def generate_product_configs(region: ContractionRegion, target: Target | None = None) -> list[ProductConfig]:
     """Return the library's kernel for a product of matrices; nothing for a convolution, or on another GPU."""
-    one = region.contraction
+    one, target = region.contraction, target or current_target()
     matrices = isinstance(one.left, Matrix) and isinstance(one.right, Matrix)
-    if not matrices or (target or current_target()).capability != CAPABILITY:
+    if not matrices or target.capability != CAPABILITY:
         return []
     fp32 = "tf32" if one.tf32 else "fp32_emulated"
-    return [ProductConfig(precision=fp32 if one.left.dtype == "float32" else "default")]
+    whole = ProductConfig(precision=fp32 if one.left.dtype == "float32" else "default")
+    num_splits = _num_splits(one, target)
+    return [msgspec.structs.replace(whole, num_splits=num_splits), whole] if num_splits > 1 else [whole]
+
+
+def _num_splits(one: Contraction, target: Target) -> int:
+    """The parts of K with which tiles occupy the GPU: a power of two."""
+    tiles, num_splits = -(-one.m // TILE) * -(-one.n // TILE), 1
+    if one.batch > 1 or (one.left.dtype != "float32" and one.m <= MAX_SKINNY_ROWS):
+        return 1
+    while 2 * num_splits * tiles <= target.multiprocessors and one.k % (2 * num_splits * MIN_SPLIT_K) == 0:
+        num_splits *= 2
+    return num_splits
 
 
 def print_product(region: ContractionRegion, config: ProductConfig) -> TritonSource:
@@ -67,11 +93,14 @@ def print_product(region: ContractionRegion, config: ProductConfig) -> TritonSou
         Unsupported: an operand is reversed, their batches have different dimensions, or the epilogue has a step that
             has no Triton code.
     """
-    matched, one = match_epilogue(region), region.contraction
-    if store := matched.find_store(region):
-        call = _call(region, matched, config, store.dtype)
+    one, is_split = region.contraction, config.num_splits > 1
+    matched = empty_epilogue(region) if is_split else match_epilogue(region)
+    store = matched.find_store(region)
+    compute = _split_product if is_split else _product
+    value = compute(region, matched, config, store.dtype if store else one.dtype)
+    if store:
         doc = f'"""A product with its epilogue, {one.batch} x {one.m:,} x {one.n:,} over {one.k:,}."""'
-        lines = [doc, f"product = {call}", f"return product.view({store.shape})"]
+        lines = [doc, f"product = {value}", f"return product.view({store.shape})"]
         function = [f"def {region.name}({', '.join(region.reads)}):", *(f"    {line}" for line in lines)]
         text = "\n".join(wrapped for line in function for wrapped in wrap_line(line)) + "\n"
         return TritonSource(helpers=(FIND_GEMM,), launcher=text)
@@ -80,16 +109,32 @@ def print_product(region: ContractionRegion, config: ProductConfig) -> TritonSou
         name = f"{name}_"
     rest = remaining_region(region, matched, name)
     printed = print_triton(rest, generate_configs(rest)[0])
-    call = _call(region, matched, config, one.dtype)
     return msgspec.structs.replace(
         printed,
         helpers=(FIND_GEMM, *printed.helpers),
-        setup=tuple(wrap_line(f"{name} = {call}")),
+        setup=tuple(wrap_line(f"{name} = {value}")),
         launcher_reads=tuple(rest.reads),
     )
 
 
-def _call(region: ContractionRegion, matched: ProductEpilogue, config: ProductConfig, out_dtype: str) -> str:
+def _split_product(region: ContractionRegion, matched: ProductEpilogue, config: ProductConfig, out_dtype: str) -> str:
+    """The sum of the products of parts of K, with the bias."""
+    one, parts = region.contraction, config.num_splits
+    assert isinstance(one.left, Matrix)
+    assert isinstance(one.right, Matrix)
+    k = one.k // parts
+    left, right = (
+        msgspec.structs.replace(side, batch_stride=k * side.k_stride, batch_axes=()) for side in (one.left, one.right)
+    )
+    batched = msgspec.structs.replace(one, batch=parts, k=k, left=left, right=right)
+    value = _product(msgspec.structs.replace(region, contraction=batched), matched, config, "float32")
+    text = f"{value}.sum(0)"
+    if one.bias:
+        text = f"{text}.add_({one.bias[0]})"
+    return text if out_dtype == "float32" else f"{text}.to(torch.{out_dtype})"
+
+
+def _product(region: ContractionRegion, matched: ProductEpilogue, config: ProductConfig, out_dtype: str) -> str:
     """The call of the library."""
     one = region.contraction
     arguments = [*_operands(one)]
