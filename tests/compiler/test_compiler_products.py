@@ -13,6 +13,7 @@ from torch import nn
 sys.path.insert(0, str(Path(__file__).parents[1]))  # for this file alone, where it is interpreted
 sys.path.insert(0, str(Path(__file__).parent))
 from contraction_programs import EPILOGUES, PRODUCTS, ROW, WEIGHT, Layer, X, Y, contractions, normal, plan
+from random_products import RandomProduct
 from triton_interpreter import Library, interpret, report_cases, selected_cases
 
 from kernelwright.compiler.assembly.kernel_layer import KernelLayer
@@ -104,6 +105,7 @@ PARTS = {
     **EPILOGUES,
 }
 """Programs with a kernel for what is left, or for another product."""
+RANDOM = {f"random {seed}": seed for seed in range(60)}
 
 
 def generated(program, args):
@@ -147,19 +149,24 @@ def interpreted(request):
     return interpret(__file__, selected_cases(request, "test_a_kernel_computes_what_is_left"))
 
 
-@pytest.mark.parametrize("name", PARTS)
+@pytest.mark.parametrize("name", [*PARTS, *RANDOM])
 def test_a_kernel_computes_what_is_left(interpreted, name):
     assert not interpreted[name]["fault"], interpreted[name]["fault"]
 
 
 def check_part(name):
-    program, *args = PARTS[name]
+    program, *args = PARTS[name] if name in PARTS else random_product(RANDOM[name])
     for region, inputs, reference, module in generated(program, args):
         module.libdevice = Library()
         expected, got = reference(*inputs), getattr(module, region.name)(*inputs)
         for one, other in zip(got if isinstance(got, tuple) else (got,), expected, strict=True):
             assert (one.shape, one.stride(), one.dtype) == (other.shape, other.stride(), other.dtype)
             torch.testing.assert_close(one, other, **tolerance(one))
+
+
+def random_product(seed):
+    made = RandomProduct(seed)
+    return made, *made.inputs
 
 
 def test_only_what_was_matched_is_left_out():

@@ -10,7 +10,7 @@ from kernelwright.compiler.pipeline import optimize_file
 
 pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("ignore")]
 BUDGET_S = 45.0
-LINEAR_GELU = """
+SOURCE = """
 import torch
 from torch import nn
 
@@ -18,14 +18,14 @@ from torch import nn
 class Model(nn.Module):
     def __init__(self):
         super().__init__()
-        self.linear = nn.Linear(2048, 2048)
+        self.linear = nn.Linear(SIZE, SIZE)
 
     def forward(self, x):
         return nn.functional.gelu(self.linear(x))
 
 
 def get_inputs():
-    return [torch.randn(2048, 2048)]
+    return [torch.randn(SIZE, SIZE)]
 
 
 def get_init_inputs():
@@ -39,21 +39,26 @@ def needs_the_gpu_of_the_kernel():
         pytest.skip("the product kernel is for Hopper")
 
 
-def test_a_linear_layer_with_gelu_in_fp32_is_one_emulated_product(tmp_path):
+@pytest.mark.parametrize("size", [2048, 4096])
+def test_a_linear_layer_with_gelu_in_fp32_is_an_emulated_product(tmp_path, size):
     path = tmp_path / "linear_gelu.py"
-    path.write_text(LINEAR_GELU)
+    path.write_text(SOURCE.replace("SIZE", str(size)))
     found = optimize_file(str(path), device="cuda", budget_s=BUDGET_S)
     assert found.verdict.accepted, found.verdict.reason
     assert found.engine == "kernels", found.notes
     (region,) = found.regions
-    assert region.winner == "library kernelwright.kernels.gemm, precision fp32_emulated", region.attempts
-    assert f"{GEMM}(" in found.source
+    config = {one.name: one.config for one in region.attempts}[region.winner]
+    if size == 4096:  # at 2048 the host's time of a call decides, and Triton's split may win
+        assert config.get("library"), region.attempts
+        assert f"{GEMM}(" in found.source
+    assert config.get("precision") == "fp32_emulated" or config.get("operands") == "split", region.attempts
     made = runpy.run_path(found.output_file)
     torch.manual_seed(0)
     original, optimized = made["Model"]().cuda(), made["ModelNew"]().cuda()
     optimized.load_state_dict(original.state_dict())
-    x = torch.randn(2048, 2048, device="cuda")
+    x = torch.randn(size, size, device="cuda")
     with torch.no_grad():
+        results = optimized(x), original(x)
         exact = original.double()(x.double())
-        error, torch_error = ((one.double() - exact).abs().max() for one in (optimized(x), original.float()(x)))
+    error, torch_error = ((one.double() - exact).abs().max() for one in results)
     assert error <= 2 * torch_error

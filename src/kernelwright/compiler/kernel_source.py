@@ -1,4 +1,4 @@
-"""Generated kernels as Python source that depends on torch and a compiler, and not on this package."""
+"""Generated kernels as Python source that depends on torch and a compiler, and on this package only for its product."""
 
 from __future__ import annotations
 

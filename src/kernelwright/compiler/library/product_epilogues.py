@@ -1,5 +1,7 @@
-"""What of the epilogue of a product `kernelwright.kernels.gemm` computes itself, found from its first step on:
-activation(alpha * product + bias + beta * residual)."""
+"""The part of a product's epilogue that `kernelwright.kernels.gemm` computes.
+
+It is matched from the first step on: activation(alpha * product + bias + beta * residual).
+"""
 
 from __future__ import annotations
 

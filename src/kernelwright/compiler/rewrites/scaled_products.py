@@ -1,5 +1,7 @@
-"""addmm with a matrix or with factors, beta * input + alpha * (a @ b), becomes a product and its epilogue on a GPU: one
-kernel computes both, also where more follows."""
+"""addmm with a matrix or with factors becomes a product and its epilogue on a GPU: beta * input + alpha * (a @ b).
+
+One kernel computes both, and what follows.
+"""
 
 from __future__ import annotations
 
