@@ -66,6 +66,7 @@ WHOLE = {
     "swish": linear(lambda y: y * torch.sigmoid(y)),
     "relu, halved": linear(lambda y: torch.relu(y) / 2),
     "relu of half precision": (lambda a, b: torch.relu(a @ b) * 0.5, X.half(), Y.half()),
+    "itself added": linear(lambda y: F.silu(y * 0.5 + y)),
     "residual": linear(lambda y, r: y + r, normal(33, 30)),
     "residual of rows": linear(lambda y, r: y + r, normal(33, 1)),
     "scaled residual": linear(lambda y, r: torch.relu(r * 0.5 + y / 3.0), normal(33, 30)),
@@ -93,6 +94,7 @@ WHOLE = {
 }
 """Programs of which a call computes everything."""
 PARTS = {
+    "itself subtracted": linear(lambda y: (y - y * 1.0) + torch.tanh(y)),
     "relu, negative": linear(lambda y: torch.relu(y) * -2),
     "gelu, scaled": linear(lambda y: F.gelu(y) * 2),
     "tanh": linear(torch.tanh),

@@ -5,7 +5,7 @@ It is matched from the first step on: activation(alpha * product + bias + beta *
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 
@@ -214,21 +214,38 @@ def _add_tensor(after: ProductEpilogue, value: str, factor: float, region: Contr
 
 
 def _absorb_activation(found: ProductEpilogue, region: ContractionRegion) -> ProductEpilogue | None:
-    """The steps of an activation, whose intermediate values nothing else reads."""
+    """The steps of an activation, or of a multiple such as x + x / 2, whose intermediate values nothing else reads."""
     known: dict[str, object] = {found.value: _X}
+    multiples = {found.value: 1.0}
     for step in found.steps:
         if not isinstance(step, Step) or not step.values or step.op == "index" or not known.keys() >= {*step.values}:
             continue
         known[step.value] = _expression(step.op, *(known[arg] if isinstance(arg, str) else arg for arg in step.args))
+        if (multiple := _multiple_of(step, multiples)) is not None:
+            multiples[step.value] = multiple
         name = ACTIVATIONS.get(known[step.value])  # type: ignore[arg-type]
-        if name is None:
-            continue
-        inside = _computed_for(step, found.steps)
-        rest = tuple(one for one in found.steps if one not in inside)
-        after = replace(found, value=step.value, steps=rest, activation=name)
-        hidden = {found.value, *(one.value for one in inside)} - {step.value}
-        return None if hidden & _read_values(after, region) else after
+        if (name or multiple) and (after := _without_steps_of(step, found, region)):
+            return replace(after, activation=name) if name else after.scaled(multiple or 1.0)
     return None
+
+
+def _multiple_of(step: Step, known: Mapping[str, float]) -> float | None:
+    """The factor of the product that a step computes from others; None if it computes something else."""
+    if not known.keys() >= {*step.values}:
+        return None
+    if step.op in ("add", "sub") and len(step.values) == len(step.args) == 2:
+        left, right = (known[value] for value in step.values)
+        return left + right if step.op == "add" else left - right
+    factor = _factor_of(step, step.values[0])
+    return None if factor is None else factor * known[step.values[0]]
+
+
+def _without_steps_of(last: Step, found: ProductEpilogue, region: ContractionRegion) -> ProductEpilogue | None:
+    """The epilogue after a step, without those that it is computed with; None where others read what they compute."""
+    inside = _computed_for(last, found.steps)
+    after = replace(found, value=last.value, steps=tuple(one for one in found.steps if one not in inside))
+    hidden = {found.value, *(one.value for one in inside)} - {last.value}
+    return None if hidden & _read_values(after, region) else after
 
 
 def _computed_for(last: Step, steps: Sequence[Step | Reduction | Scan]) -> list[Step | Reduction | Scan]:

@@ -95,30 +95,38 @@ def print_product(region: ContractionRegion, config: ProductConfig) -> TritonSou
     """
     one, is_split = region.contraction, config.num_splits > 1
     matched = empty_epilogue(region) if is_split else match_epilogue(region)
-    store = matched.find_store(region)
-    compute = _split_product if is_split else _product
-    value = compute(region, matched, config, store.dtype if store else one.dtype)
-    if store:
-        doc = f'"""A product with its epilogue, {one.batch} x {one.m:,} x {one.n:,} over {one.k:,}."""'
-        lines = [doc, f"product = {value}", f"return product.view({store.shape})"]
-        function = [f"def {region.name}({', '.join(region.reads)}):", *(f"    {line}" for line in lines)]
-        text = "\n".join(wrapped for line in function for wrapped in wrap_line(line)) + "\n"
-        return TritonSource(helpers=(FIND_GEMM,), launcher=text)
-    name = "product"
+    store, name = matched.find_store(region), "product"
     while name in (*region.reads, *region.writes):
         name = f"{name}_"
+    compute = _sum_parts if is_split else _multiply
+    lines = compute(name, region, matched, config, store.dtype if store else one.dtype)
+    if store:
+        doc = f'"""A product with its epilogue, {one.batch} x {one.m:,} x {one.n:,} over {one.k:,}."""'
+        body = [f"    {line}" for line in (doc, *lines, f"return {name}.view({store.shape})")]
+        text = [
+            wrapped for line in (f"def {region.name}({', '.join(region.reads)}):", *body) for wrapped in wrap_line(line)
+        ]
+        return TritonSource(helpers=(FIND_GEMM,), launcher="\n".join(text) + "\n")
     rest = remaining_region(region, matched, name)
     printed = print_triton(rest, generate_configs(rest)[0])
     return msgspec.structs.replace(
         printed,
         helpers=(FIND_GEMM, *printed.helpers),
-        setup=tuple(wrap_line(f"{name} = {value}")),
+        setup=tuple(wrapped for line in lines for wrapped in wrap_line(line)),
         launcher_reads=tuple(rest.reads),
     )
 
 
-def _split_product(region: ContractionRegion, matched: ProductEpilogue, config: ProductConfig, out_dtype: str) -> str:
-    """The sum of the products of parts of K, with the bias."""
+def _multiply(
+    name: str, region: ContractionRegion, matched: ProductEpilogue, config: ProductConfig, out_dtype: str
+) -> list[str]:
+    return [f"{name} = {_call(region, matched, config, out_dtype)}"]
+
+
+def _sum_parts(
+    name: str, region: ContractionRegion, matched: ProductEpilogue, config: ProductConfig, out_dtype: str
+) -> list[str]:
+    """The products of parts of K as a batch, and their sum with the bias."""
     one, parts = region.contraction, config.num_splits
     assert isinstance(one.left, Matrix)
     assert isinstance(one.right, Matrix)
@@ -127,14 +135,13 @@ def _split_product(region: ContractionRegion, matched: ProductEpilogue, config: 
         msgspec.structs.replace(side, batch_stride=k * side.k_stride, batch_axes=()) for side in (one.left, one.right)
     )
     batched = msgspec.structs.replace(one, batch=parts, k=k, left=left, right=right)
-    value = _product(msgspec.structs.replace(region, contraction=batched), matched, config, "float32")
-    text = f"{value}.sum(0)"
-    if one.bias:
-        text = f"{text}.add_({one.bias[0]})"
-    return text if out_dtype == "float32" else f"{text}.to(torch.{out_dtype})"
+    call = _call(msgspec.structs.replace(region, contraction=batched), matched, config, "float32")
+    bias = f".add_({one.bias[0]})" if one.bias else ""
+    dtype = "" if out_dtype == "float32" else f".to(torch.{out_dtype})"
+    return [f"{name} = {call}", f"{name} = {name}.sum(0){bias}{dtype}"]
 
 
-def _product(region: ContractionRegion, matched: ProductEpilogue, config: ProductConfig, out_dtype: str) -> str:
+def _call(region: ContractionRegion, matched: ProductEpilogue, config: ProductConfig, out_dtype: str) -> str:
     """The call of the library."""
     one = region.contraction
     arguments = [*_operands(one)]
