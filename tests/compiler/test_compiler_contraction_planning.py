@@ -60,8 +60,6 @@ NOT_PLANNED = {
     "shallow": (product, meta(4096, 8), meta(8, 4096)),
     "a vector": (product, meta(16384, 16384), meta(16384)),
     "broadcast batches": (product, meta(8, 1, 512, 512), meta(1, 3, 512, 512)),
-    "a scaled sum": (lambda c, a, b: torch.addmm(c, a, b, beta=0.5), meta(512), LARGE, LARGE),
-    "a sum with a matrix": (lambda c, a, b: torch.addmm(c, a, b), LARGE, LARGE, LARGE),
     "a bias of one element": (lambda c, a, b: torch.addmm(c, a, b), meta(1), LARGE, LARGE),
     "a bias that is a matrix": (lambda c, a, b: F.linear(a, b, c), LARGE, LARGE, LARGE),
     "rows that are not one dimension": (lambda a, b: a[:, :500] @ b, meta(4, 512, 512), LARGE),

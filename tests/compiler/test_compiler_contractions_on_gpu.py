@@ -68,7 +68,7 @@ def kernels(program, args, *, tf32):
     values = bind_placeholders(found.captured, program, args, {})
     for part, inputs in zip(parts, record_region_inputs(found.captured, parts, values), strict=True):
         configs = TRITON.generate_configs(part.region)
-        chosen = {one.operands: one for one in [*configs[::-1], configs[0]]}.values()
+        chosen = {getattr(one, "operands", ""): one for one in [*configs[::-1], configs[0]]}.values()
         for config in dict.fromkeys([*chosen, configs[-1]]):
             module = TRITON.load(TRITON.emit_module([RegionKernel(part.region, config)]))
             yield part.region, inputs, build_reference(found.captured, part), getattr(module, part.region.name), config

@@ -1,5 +1,7 @@
 """The search space follows the GPU: its multiprocessors, caches and shared memory."""
 
+from types import SimpleNamespace
+
 import msgspec
 import pytest
 import torch
@@ -11,7 +13,9 @@ from kernelwright.compiler.triton.configs import generate_configs
 from kernelwright.compiler.triton.contraction_configs import generate_contraction_configs
 from kernelwright.compiler.triton.target import HOPPER, Target, current_target
 
-SMALL = Target(name="small", multiprocessors=30, registers=65536, shared_bytes=101_376, l2_bytes=4 << 20)
+SMALL = Target(
+    name="small", capability=(8, 6), multiprocessors=30, registers=65536, shared_bytes=101_376, l2_bytes=4 << 20
+)
 
 
 def region_of(program, *shapes, dtype=torch.float32):
@@ -34,8 +38,15 @@ def test_without_a_gpu_kernels_are_generated_for_hopper(monkeypatch):
 
 
 def test_the_target_is_the_gpu_that_is_here(monkeypatch):
-    properties = type("Properties", (), {"name": "small", "multi_processor_count": 30, "regs_per_multiprocessor": 65536,
-                      "shared_memory_per_block_optin": 101_376, "L2_cache_size": 4 << 20})  # fmt: skip
+    properties = SimpleNamespace(
+        name="small",
+        major=8,
+        minor=6,
+        multi_processor_count=30,
+        regs_per_multiprocessor=65536,
+        shared_memory_per_block_optin=101_376,
+        L2_cache_size=4 << 20,
+    )
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: properties)

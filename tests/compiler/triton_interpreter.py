@@ -78,11 +78,11 @@ def module_of(printed, library=True):
     spec.loader.exec_module(module)
     Path(file.name).unlink()
     if library:
-        module.libdevice = _Library()
+        module.libdevice = Library()
     return module
 
 
-class _Library:
+class Library:
     """libdevice's functions as torch's, on the arrays of the interpreter."""
 
     def __getattr__(self, name):

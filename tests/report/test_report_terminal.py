@@ -359,6 +359,14 @@ def test_a_program_without_regions_is_described_by_its_operators():
         ),
         ({"vector_axis": "i0", "unrolled": 4}, "C++, vectors along i0, all threads, unrolled 4"),
         ({"BLOCK_M": 4, "BLOCK_N": 8}, "Triton, tiles of 4 x 8"),
+        (
+            {"library": "kernelwright.kernels.gemm", "precision": "fp32_emulated", "num_splits": 1},
+            "kernelwright.kernels.gemm, FP32 emulated on tensor cores",
+        ),
+        (
+            {"library": "kernelwright.kernels.gemm", "precision": "default", "num_splits": 8},
+            "kernelwright.kernels.gemm, 8 splits",
+        ),
         ({"block_m": 128}, "block m 128"),
     ],
 )

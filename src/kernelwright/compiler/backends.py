@@ -16,6 +16,7 @@ from kernelwright.compiler.kernel_source import (
     emit_triton,
     load,
 )
+from kernelwright.compiler.library.products import MISSING_GEMM_CHECK, ProductConfig
 from kernelwright.compiler.regions.contraction import AnyRegion
 from kernelwright.compiler.triton.generators import generate_configs as generate_triton_configs
 
@@ -25,11 +26,14 @@ class Backend(Protocol):
 
     Attributes:
         imports: import statements of a generated module.
-        missing_kernels_check: `CONDITION or `, true in a file whose kernels did not compile; empty if that cannot be.
     """
 
     imports: str
-    missing_kernels_check: str
+
+    def missing_kernels_check(self, kernels: Sequence[RegionKernel]) -> str:
+        """Return `CONDITION or `, true in a file whose kernels did not compile, or lack a library; empty if that cannot
+        be."""
+        ...
 
     def generate_configs(self, region: AnyRegion) -> Sequence[Any]:
         """Return the configs that can run a region, most promising first."""
@@ -60,10 +64,14 @@ class _TemplateBackend:
         imports: str,
         generate_configs: Callable[[Any], Sequence[Any]],
         printer: Callable[..., str],
-        missing_kernels_check: str = "",
+        missing_kernels_check: Callable[[Sequence[RegionKernel]], str],
     ) -> None:
-        self.imports, self.missing_kernels_check = imports, missing_kernels_check
+        self.imports, self._missing_kernels_check = imports, missing_kernels_check
         self._generate_configs, self._printer = generate_configs, printer
+
+    def missing_kernels_check(self, kernels: Sequence[RegionKernel]) -> str:
+        generated = [kernel for kernel in kernels if not kernel.torch_source]
+        return self._missing_kernels_check(generated) if generated else ""
 
     def generate_configs(self, region: AnyRegion) -> Sequence[Any]:
         return self._generate_configs(region)
@@ -81,8 +89,18 @@ class _TemplateBackend:
         return load(text)
 
 
-CPP = _TemplateBackend(CPU_IMPORTS, generate_cpp_configs, emit_cpp, "KERNELS is None or ")
-TRITON = _TemplateBackend(CUDA_IMPORTS, generate_triton_configs, emit_triton)
+CPP = _TemplateBackend(CPU_IMPORTS, generate_cpp_configs, emit_cpp, lambda kernels: "KERNELS is None or ")
+TRITON = _TemplateBackend(
+    CUDA_IMPORTS,
+    generate_triton_configs,
+    emit_triton,
+    lambda kernels: MISSING_GEMM_CHECK if uses_library(kernels) else "",
+)
+
+
+def uses_library(kernels: Sequence[RegionKernel]) -> bool:
+    """Whether kernels of the library are called, so that a file needs Kernelwright."""
+    return any(isinstance(kernel.config, ProductConfig) for kernel in kernels)
 
 
 def backend_for(device: str) -> Backend:

@@ -1,4 +1,4 @@
-"""Generated kernels as Python source that depends on torch and a compiler, and not on this package."""
+"""Generated kernels as Python source that depends on torch and a compiler, and on this package only for its product."""
 
 from __future__ import annotations
 
@@ -136,8 +136,8 @@ def _emit_triton_function(kernel: RegionKernel, printed: TritonSource) -> str:
         return "\n\n".join(filter(None, [printed.kernels, printed.launcher]))
     inputs, outputs = kernel.region.reads, kernel.region.writes
     allocations = _allocate_outputs(kernel, "cuda")
-    call = wrap_call(f"{printed.launcher_name}({', '.join([*inputs, *outputs])})")
-    function = emit_function(kernel.region, inputs, [*allocations, call, emit_return(outputs)])
+    call = wrap_call(f"{printed.launcher_name}({', '.join([*(printed.launcher_reads or inputs), *outputs])})")
+    function = emit_function(kernel.region, inputs, [*printed.setup, *allocations, call, emit_return(outputs)])
     return "\n\n".join([printed.kernels, printed.launcher, function])
 
 

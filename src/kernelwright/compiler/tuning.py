@@ -23,6 +23,7 @@ from kernelwright.compiler.reference import format_reference
 from kernelwright.compiler.regions.axes import Unsupported
 from kernelwright.compiler.regions.call import CallRegion
 from kernelwright.compiler.regions.contraction import AnyRegion
+from kernelwright.compiler.regions.region import Region
 from kernelwright.compiler.trial_store import TrialStore
 from kernelwright.core.diagnosis import Floor
 from kernelwright.core.machine import Machine
@@ -117,7 +118,7 @@ class Tuner:
             text=self.backend.emit_module([kernel]),
             name=region.name,
             dtypes=tuple(dtype_of[name] for name in region.reads),
-            shapes=region.argument_shapes if isinstance(region, CallRegion) else (),
+            shapes=() if isinstance(region, Region) else region.argument_shapes,
             lines=lines,
         )
         if self.pool:

@@ -17,6 +17,8 @@ from kernelwright.report import format
 
 _CPP_FIELDS = {"vector_axis", "inner_vector_axis", "loop_interchange", "parallel", "num_splits", "nontemporal_stores"}
 _TRITON_FIELDS = {"BLOCK_M", "BLOCK_N", "num_warps", "num_stages", "num_splits", "evict_last"}
+_LIBRARY_FIELDS = {"library", "precision", "num_splits"}
+_LIBRARY_PRECISIONS = {"default": "", "fp32_emulated": "FP32 emulated on tensor cores", "tf32": "operands in TF32"}
 
 NO_REGIONS = "no regions to generate kernels for"
 STAYS = " stays with torch: "
@@ -30,7 +32,8 @@ MAX_SOURCE_BYTES = 300_000
 
 
 def config_text(config: ConfigValues) -> str:
-    """Describe a config: `C++, vectors along i0, all threads`, `Triton, tiles of 1 x 1024, 2 warps`.
+    """Describe a config: `C++, vectors along i0, all threads`, `Triton, tiles of 1 x 1024, 2 warps`,
+    `kernelwright.kernels.gemm, FP32 emulated on tensor cores`.
 
     Unknown fields are listed by name, so that two configs never have the same text.
     """
@@ -38,6 +41,8 @@ def config_text(config: ConfigValues) -> str:
         parts, known = _cpp_config_text(config), _CPP_FIELDS
     elif {"BLOCK_M", "BLOCK_N"} <= config.keys():
         parts, known = _triton_config_text(config), _TRITON_FIELDS
+    elif "library" in config:
+        parts, known = _library_config_text(config), _LIBRARY_FIELDS
     else:
         parts, known = [], set()
     unknown = [f"{name.replace('_', ' ')} {value}" for name, value in config.items() if name not in known]
@@ -58,6 +63,11 @@ def _triton_config_text(config: ConfigValues) -> list[str]:
     if (stages := int(config.get("num_stages", 1))) > 1:
         parts.append(f"{stages} stages")
     return [*parts, *_splits_text(config), *["no evict_last"] * (not config.get("evict_last", True))]
+
+
+def _library_config_text(config: ConfigValues) -> list[str]:
+    precision = _LIBRARY_PRECISIONS.get(str(config.get("precision")), f"precision {config.get('precision')}")
+    return [*filter(None, (str(config["library"]), precision)), *_splits_text(config)]
 
 
 def _splits_text(config: ConfigValues) -> list[str]:

@@ -110,13 +110,12 @@ def _of(count: int, total: int) -> str:
 
 
 def _language(result: Optimization) -> str:
-    """`C++` or `Triton`, from the configs of the kernels."""
+    """`C++`, or `Triton` and `library`, from the configs of the kernels."""
     configs = [
         attempt.config for region in result.regions for attempt in region.attempts if attempt.name == region.winner
     ]
-    if any("BLOCK_M" in config for config in configs):
-        return "Triton"
-    return "C++" if any("vector_axis" in config for config in configs) else ""
+    fields = {"Triton": "BLOCK_M", "C++": "vector_axis", "library": "library"}
+    return " and ".join(name for name, field in fields.items() if any(field in config for config in configs))
 
 
 def _differs(result: Optimization, comparison: Comparison) -> bool:

@@ -96,8 +96,7 @@ class GraphLayer:
         """The table of the graphs and the functions that look a graph up in it."""
         names = [f'    "{graph.signature}": graph_{number},\n' for number, graph in enumerate(self.graphs)]
         table = f'GRAPHS = {{\n{"".join(names)}}}\n"""The generated functions by the signatures of their graphs."""\n'
-        generated = any(not one.torch_source for one in self.kernels)
-        missing_kernels = backend_for(self.device).missing_kernels_check if generated else ""
+        missing_kernels = backend_for(self.device).missing_kernels_check(self.kernels)
         functions = [inspect.getsource(one) for one in (graph_signature.sign_graph, graph_signature.target_name)]
         return "\n\n".join(
             [

@@ -65,8 +65,7 @@ class KernelLayer:
         if self.gradients:
             sections.append(("gradients", emit_autograd_functions(self.gradients)))
         require_grad = self.trainable & set(forward.inputs("self").values()) if self.gradients else set()
-        generated = any(not one.torch_source for one in self.kernels)
-        missing_kernels = self._backend.missing_kernels_check if generated else ""
+        missing_kernels = self._backend.missing_kernels_check(self.kernels)
         guard = emit_guard(forward, self.device, require_grad, bool(self.gradients), missing_kernels)
         return [*sections, ("guards", guard)]
 

@@ -37,6 +37,12 @@ class Matrix(Record, frozen=True, kw_only=True, tag=True):
         """Whether the matrices of a batch differ."""
         return bool(self.batch_stride or any(stride for _, stride in self.batch_axes))
 
+    def extent(self, batch: int, rows: int, k: int) -> int:
+        """The elements of a tensor that holds matrices of this size."""
+        outer = batch // prod(size for size, _ in self.batch_axes)
+        sizes = ((outer, self.batch_stride), *self.batch_axes, (rows, self.row_stride), (k, self.k_stride))
+        return 1 + self.offset + sum((size - 1) * stride for size, stride in sizes)
+
     def count(self, batch: int) -> int:
         """The different matrices of a batch of that size."""
         outer = batch // prod(size for size, _ in self.batch_axes)
@@ -215,6 +221,20 @@ class ContractionRegion(Record, frozen=True, kw_only=True, dict=True):
     def reads(self) -> list[str]:
         """The tensors that it reads, in order."""
         return list(dict.fromkeys(load.buffer for load in self.loads))
+
+    @property
+    def argument_shapes(self) -> tuple[tuple[int, ...], ...]:
+        """Shapes of tensors in one dimension that hold what it reads, in order; those of images and filters are not
+        known."""
+        one, sizes = self.contraction, {axis.name: axis.size for axis in self.outer}
+        extents = {one.bias[0]: one.n} if one.bias else {}
+        for load in self.epilogue.loads:
+            last = load.offset + sum((sizes[axis] - 1) * stride for axis, stride in load.strides.items())
+            extents[load.buffer] = max(extents.get(load.buffer, 1), 1 + last)
+        for matrix, rows in ((one.left, one.m), (one.right, one.n)):
+            extent = matrix.extent(one.batch, rows, one.k) if isinstance(matrix, Matrix) else 1
+            extents[matrix.buffer] = max(extents.get(matrix.buffer, 1), extent)
+        return tuple((extents[name],) for name in self.reads)
 
     @property
     def writes(self) -> list[str]:

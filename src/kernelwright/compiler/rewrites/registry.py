@@ -30,6 +30,7 @@ from kernelwright.compiler.rewrites.query_attention import split_query_attention
 from kernelwright.compiler.rewrites.repeated_work import remove_repeated_work
 from kernelwright.compiler.rewrites.row_products import mark_row_products
 from kernelwright.compiler.rewrites.row_sums import reduce_rows_first
+from kernelwright.compiler.rewrites.scaled_products import separate_scaled_products
 from kernelwright.compiler.rewrites.scan_slicing import slice_cumsums
 from kernelwright.compiler.rewrites.separable_pools import separate_pools
 from kernelwright.core.errors import UsageError
@@ -82,6 +83,11 @@ REWRITES = (
         _graph_only(order_einsums),
     ),
     Rewrite("einsums", "an einsum of matrices becomes a product", _graph_only(replace_einsums)),
+    Rewrite(
+        "scaled_products",
+        "a scaled sum with a product becomes a product and its epilogue",
+        _graph_only(separate_scaled_products),
+    ),
     Rewrite(
         "attention",
         "attention that is spelled out becomes scaled_dot_product_attention",

@@ -7,12 +7,13 @@ from typing import Any, NamedTuple
 
 from kernelwright.compiler.capture.recurrences import RECURRENCES
 from kernelwright.compiler.library.attention import generate_attention_configs, print_attention
+from kernelwright.compiler.library.products import ProductConfig, generate_product_configs, print_product
 from kernelwright.compiler.library.recurrences import generate_recurrence_configs, print_recurrence
 from kernelwright.compiler.regions.call import ATTENTION, CallRegion
 from kernelwright.compiler.regions.contraction import AnyRegion, ContractionRegion
 from kernelwright.compiler.regions.region import Region
 from kernelwright.compiler.triton.configs import generate_configs as generate_row_configs
-from kernelwright.compiler.triton.contraction_configs import generate_contraction_configs
+from kernelwright.compiler.triton.contraction_configs import ContractionConfig, generate_contraction_configs
 from kernelwright.compiler.triton.contractions import print_contraction
 from kernelwright.compiler.triton.printer import print_triton
 from kernelwright.compiler.triton.triton_source import TritonSource
@@ -30,9 +31,17 @@ class Generator(NamedTuple):
     print: Callable[[Any, Any], TritonSource]
 
 
+def _generate_configs(region: ContractionRegion) -> list[ProductConfig | ContractionConfig]:
+    return [*generate_product_configs(region), *generate_contraction_configs(region)]
+
+
+def _print(region: ContractionRegion, config: ProductConfig | ContractionConfig) -> TritonSource:
+    return print_product(region, config) if isinstance(config, ProductConfig) else print_contraction(region, config)
+
+
 GENERATORS: dict[type, Generator] = {
     Region: Generator(generate_row_configs, print_triton),
-    ContractionRegion: Generator(generate_contraction_configs, print_contraction),
+    ContractionRegion: Generator(_generate_configs, _print),
 }
 CALL_GENERATORS = {
     ATTENTION: Generator(generate_attention_configs, print_attention),

@@ -14,11 +14,13 @@ class Target(Record, frozen=True, kw_only=True):
     """What the search space depends on, from `torch.cuda.get_device_properties`.
 
     Attributes:
+        capability: compute capability.
         registers: 32-bit registers of a multiprocessor.
         shared_bytes: maximum shared memory of one block.
     """
 
     name: str
+    capability: tuple[int, int]
     multiprocessors: int
     registers: int
     shared_bytes: int
@@ -47,7 +49,14 @@ class Target(Record, frozen=True, kw_only=True):
         return power_of_2_below(self.l2_bytes // (rows_at_once * DTYPE_BYTES["float32"]))
 
 
-HOPPER = Target(name="NVIDIA H100", multiprocessors=132, registers=65536, shared_bytes=232_448, l2_bytes=50 << 20)
+HOPPER = Target(
+    name="NVIDIA H100",
+    capability=(9, 0),
+    multiprocessors=132,
+    registers=65536,
+    shared_bytes=232_448,
+    l2_bytes=50 << 20,
+)
 """Where no GPU is present."""
 
 
@@ -61,6 +70,7 @@ def _target_of(device: int) -> Target:
     properties = torch.cuda.get_device_properties(device)
     return Target(
         name=properties.name,
+        capability=(properties.major, properties.minor),
         multiprocessors=properties.multi_processor_count,
         registers=properties.regs_per_multiprocessor,
         shared_bytes=properties.shared_memory_per_block_optin,

@@ -19,6 +19,8 @@ class TritonSource(Record, frozen=True, kw_only=True):
         kernel_names: their names.
         scratch: dtypes of the tensors that the launcher allocates for partial results, by name.
         launcher: the Python function `launch_NAME(inputs..., outputs...)`.
+        setup: lines of the region's function that compute further inputs of the launcher.
+        launcher_reads: the inputs of the launcher; empty for what the region reads.
     """
 
     launcher_name: str = ""
@@ -27,6 +29,8 @@ class TritonSource(Record, frozen=True, kw_only=True):
     kernel_names: tuple[str, ...] = ()
     scratch: dict[str, str] = msgspec.field(default_factory=dict)
     launcher: str
+    setup: tuple[str, ...] = ()
+    launcher_reads: tuple[str, ...] = ()
 
     @property
     def source(self) -> str:
