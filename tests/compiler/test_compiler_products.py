@@ -139,7 +139,7 @@ def test_a_call_computes_a_product_and_what_follows(name):
         torch.testing.assert_close(got, expected, **tolerance(got))
 
 
-@pytest.mark.parametrize("name", PRODUCTS.keys() - {"flipped"})
+@pytest.mark.parametrize("name", [name for name in PRODUCTS if name != "flipped"])
 def test_operands_of_any_layout(name):
     program, *args = PRODUCTS[name]
     for region, inputs, reference, module in generated(program, args):

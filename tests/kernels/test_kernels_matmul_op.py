@@ -11,7 +11,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn import functional as F
 
 from kernelwright.evidence.artifact_digest import HOPPER
-from kernelwright.kernels.matmul import op, product
+from kernelwright.kernels.matmul import emulated, op, product
 from kernelwright.kernels.matmul.configs import make_defines
 from kernelwright.kernels.matmul.op import gemm, linear
 from kernelwright.kernels.matmul.reference import FORMULAS
@@ -256,7 +256,8 @@ def test_planned_launches_are_those_of_a_call(one, monkeypatch):
             launched.append(make_defines(self.config, self.variant))
             return super().__call__(*arguments, **options)
 
-    monkeypatch.setattr(product, "GemmLaunch", Recorded)
+    for module in (product, emulated):
+        monkeypatch.setattr(module, "GemmLaunch", Recorded)
     for module in (op, product):
         monkeypatch.setattr(module, "THREAD", empty)
     for workload in one.workloads(shape for shape in one.recorded if max(shape) <= 14336):

@@ -72,8 +72,9 @@ def gemm(
     if out is None and scale_a is None and scale_b is None and can_skip_dispatcher(a, b, bias, residual):
         repeat = THREAD.repeats.get(call_key(a, b, bias, residual, activation, dtype, precision))
         if repeat is not None:  # arguments of these layouts have been checked
-            result = a.new_empty(repeat.shape, dtype=dtype)
-            repeat(a, b, bias, residual, alpha, beta, result)
+            launch, shape = repeat
+            result = a.new_empty(shape, dtype=dtype)
+            launch(a, b, bias, residual, alpha, beta, result)
             return result
     check_operands(a, b, bias, residual, scale_a, scale_b, activation, out_dtype, precision)
     arguments = (a, b, bias, residual, scale_a, scale_b)

@@ -11,13 +11,13 @@ from torch import Tensor
 
 from kernelwright.core.errors import DeviceError
 from kernelwright.kernels.matmul.configs import GemmConfig, Variant
+from kernelwright.kernels.matmul.emulated import EmulatedLaunch
 from kernelwright.kernels.matmul.epilogue import ACTIVATIONS, BF16_ACTIVATIONS, STATISTICS, Epilogue
 from kernelwright.kernels.matmul.fallback import multiply_with_torch
 from kernelwright.kernels.matmul.launch import GemmLaunch
 from kernelwright.kernels.matmul.operands import ELEMENT_TYPES, is_readable, prepare_operand
-from kernelwright.kernels.matmul.repeats import THREAD, Repeat, call_key
+from kernelwright.kernels.matmul.repeats import THREAD, AnyRepeat, Repeat, call_key
 from kernelwright.kernels.matmul.selection import MAX_FEW_ROWS, choose_config
-from kernelwright.kernels.matmul.split_operands import split_operand
 
 CAPABILITY = (9, 0)
 MIN_EMULATED_FLOPS = 2 * 512**3
@@ -29,24 +29,16 @@ class Side:
     """An operand as the kernel takes it.
 
     Attributes:
-        terms: one (batch, rows, K) matrix, or the high and the low term.
+        rows: (batch, rows, K).
         kind: element type of the tensor cores.
         transposed: contiguous along the rows.
         scale: (batch, rows) FP32; of blocks, (batch, rows, K / 128) or (batch, rows / 128, K / 128).
-        source: the FP32 matrix that was split.
     """
 
-    terms: tuple[Tensor, ...]
+    rows: Tensor
     kind: str
     transposed: bool
     scale: Tensor | None
-    source: Tensor
-
-    @property
-    def fp32_operand(self) -> tuple[int, int, int, int]:
-        """Address and strides of the FP32 matrix."""
-        one = self.source
-        return one.data_ptr(), one.stride(1), one.stride(2), one.stride(0)
 
 
 def result_shape(a: Tensor, b: Tensor, activation: str) -> tuple[int, ...]:
@@ -75,7 +67,7 @@ def multiply(
     in_place = all(one is None or one.data_ptr() == of.data_ptr() for one, of in pairs if of is not None)
     if repeat and in_place and config is None:
         key = _call_key(a, b, epilogue, out, precision)
-        THREAD.remember(THREAD.repeats, key, replace(repeat, shape=out.shape))
+        THREAD.remember(THREAD.repeats, key, (repeat, out.shape))
     if target.data_ptr() != out.data_ptr():
         out.copy_(target.reshape(out.shape))
     return statistics
@@ -102,7 +94,7 @@ def compute(a: Tensor, b: Tensor, epilogue: Epilogue, out: Tensor, precision: st
     is_plain = epilogue.scale_a is None and epilogue.scale_b is None and epilogue.statistics == "none"
     repeat = THREAD.repeats.get(_call_key(a, b, epilogue, out, precision)) if is_plain else None
     if repeat is not None:
-        repeat(a, b, epilogue.bias, epilogue.residual, epilogue.alpha, epilogue.beta, out)
+        repeat[0](a, b, epilogue.bias, epilogue.residual, epilogue.alpha, epilogue.beta, out)
     elif is_fused(a, b, precision):
         multiply(a, b, epilogue, out, precision)
     elif out.numel():
@@ -127,68 +119,92 @@ def _view(out: Tensor, shape: tuple[int, ...]) -> Tensor | None:
 
 def _launch(
     a: Tensor, b_rows: Tensor, out: Tensor, epilogue: Epilogue, precision: str, config: GemmConfig | None
-) -> tuple[Repeat | None, Tensor | None]:
+) -> tuple[AnyRepeat | None, Tensor | None]:
     """Launch for (batch, M, K), (batch, N, K) and (batch, M, N).
 
     Returns:
         How to repeat it, where that is possible, and statistics of rows.
     """
+    residual, bias = epilogue.residual, epilogue.bias
+    extra = next((one.dtype for one in (residual, bias) if one is not None), out.dtype)
+    prepared = None if bias is None else bias.to(extra).contiguous()
+    activations = BF16_ACTIVATIONS if out.dtype == torch.bfloat16 else ACTIVATIONS
+    variant = Variant(
+        "f16", "f16", ELEMENT_TYPES[out.dtype], ELEMENT_TYPES[extra], tma_store=is_readable(out),
+        bias=bias is not None, residual=residual is not None, activation=activations[epilogue.activation],
+        gated=epilogue.activation == "swiglu", row_statistics=STATISTICS[epilogue.statistics],
+    )  # fmt: skip
+    epilogue = epilogue._replace(bias=prepared)
+    if a.dtype == torch.float32 and precision != "tf32":
+        repeat, statistics = _launch_emulated(a, b_rows, out, epilogue, variant, config), None
+    else:
+        repeat, statistics = _launch_direct(a, b_rows, out, epilogue, variant, config)
+    is_in_place = bias is None or prepared is None or prepared.data_ptr() == bias.data_ptr()
+    return repeat if is_in_place else None, statistics
+
+
+def _launch_emulated(
+    a: Tensor, b_rows: Tensor, out: Tensor, epilogue: Epilogue, variant: Variant, config: GemmConfig | None
+) -> EmulatedLaunch | None:
+    left, right = (one if 1 in (one.stride(1), one.stride(2)) else one.contiguous() for one in (a, b_rows))
+    residual = epilogue.residual
+    variant = replace(variant, scales=True, transpose_a=left.stride(2) != 1, transpose_b=right.stride(2) != 1)
+    if config is None:
+        m, n = out.shape[1:]
+        config = choose_config(m, n, a.shape[2], out.shape[0], variant, _num_sms(a.device.index), terms=2)
+    tensors = [left, right, out, *([] if residual is None else [residual])]
+    key = ("emulated", config, variant, out.device.index, *((one.shape, one.stride()) for one in tensors))
+    launch = THREAD.launches.get(key)
+    if launch is None:
+        launch = EmulatedLaunch(left, right, out, residual, config, variant)
+        THREAD.remember(THREAD.launches, key, launch)
+    launch(left, right, epilogue.bias, residual, epilogue.alpha, epilogue.beta, out)
+    return launch if left is a and right is b_rows else None
+
+
+def _launch_direct(
+    a: Tensor, b_rows: Tensor, out: Tensor, epilogue: Epilogue, variant: Variant, config: GemmConfig | None
+) -> tuple[Repeat | None, Tensor | None]:
     batch, m, n = out.shape
-    emulated = a.dtype == torch.float32 and precision != "tf32"
-    blocks = epilogue.has_block_scales
-    scale_b = epilogue.scale_b
+    blocks, scale_b = epilogue.has_block_scales, epilogue.scale_b
     scale_b = scale_b.mT if scale_b is not None and scale_b.dim() > 1 else scale_b
     sides = [
-        _prepare(a, epilogue.scale_a, emulated, blocks=blocks, is_few=m <= MAX_FEW_ROWS),
-        _prepare(b_rows, scale_b, emulated, blocks=blocks),
+        _prepare(a, epilogue.scale_a, blocks=blocks, is_few=m <= MAX_FEW_ROWS),
+        _prepare(b_rows, scale_b, blocks=blocks),
     ]
     if (sides[0].scale is None) != (sides[1].scale is None):
         sides = [replace(one, scale=_ones(one)) if one.scale is None else one for one in sides]
-    residual, bias = epilogue.residual, epilogue.bias
-    extra = next((one.dtype for one in (residual, bias) if one is not None), out.dtype)
-    bias = None if bias is None else bias.to(extra).contiguous()
-    activations = BF16_ACTIVATIONS if out.dtype == torch.bfloat16 else ACTIVATIONS
-    variant = Variant(
-        sides[0].kind, sides[1].kind, ELEMENT_TYPES[out.dtype], ELEMENT_TYPES[extra],
-        transpose_a=sides[0].transposed, transpose_b=sides[1].transposed, tma_store=is_readable(out),
-        bias=bias is not None, residual=residual is not None, scales=sides[0].scale is not None and not blocks,
-        activation=activations[epilogue.activation], gated=epilogue.activation == "swiglu",
-        block_scales=blocks, row_statistics=STATISTICS[epilogue.statistics],
+    variant = replace(
+        variant, a=sides[0].kind, b=sides[1].kind, transpose_a=sides[0].transposed, transpose_b=sides[1].transposed,
+        scales=sides[0].scale is not None and not blocks, block_scales=blocks,
     )  # fmt: skip
     if config is None:
-        config = choose_config(m, n, a.shape[2], batch, variant, _num_sms(a.device.index), terms=2 if emulated else 1)
+        config = choose_config(m, n, a.shape[2], batch, variant, _num_sms(a.device.index))
     statistics = None
     if epilogue.statistics != "none":
-        parts = -(-n // variant.out_columns(config))
-        statistics = out.new_empty(
-            (batch, m, parts, *([2] * (epilogue.statistics == "log_sum_exp"))), dtype=torch.float32
-        )
+        pair = (2,) if epilogue.statistics == "log_sum_exp" else ()
+        statistics = out.new_empty((batch, m, -(-n // variant.out_columns(config)), *pair), dtype=torch.float32)
+    is_plain = all(side.rows is rows and side.scale is None for side, rows in zip(sides, (a, b_rows), strict=True))
+    residual = epilogue.residual
     if config.swapped:
         sides.reverse()
         out, residual = out.mT, None if residual is None else residual.mT
     launch = _find_launch(config, variant, sides, out, residual)
+    extra = (epilogue.bias, residual, sides[0].scale, sides[1].scale, statistics)
     launch(
         torch._C._cuda_getCurrentRawStream(a.device.index),
-        tuple(one.data_ptr() for side in sides for one in side.terms),
+        tuple(side.rows.data_ptr() for side in sides),
         out.data_ptr(),
-        tuple(
-            0 if one is None else one.data_ptr() for one in (bias, residual, sides[0].scale, sides[1].scale, statistics)
-        ),
+        tuple(0 if one is None else one.data_ptr() for one in extra),
         epilogue.alpha,
         epilogue.beta,
-        (*sides[0].fp32_operand, *sides[1].fp32_operand) if emulated else (),
     )
-    is_plain = all(one.terms[0].data_ptr() == one.source.data_ptr() and one.scale is None for one in sides)
-    given = epilogue.bias
-    is_plain &= statistics is None and (bias is None or (given is not None and bias.data_ptr() == given.data_ptr()))
-    return Repeat(launch, a.device.index, config.swapped, out.shape) if is_plain else None, statistics
+    is_plain &= statistics is None
+    return Repeat(launch, a.device.index, config.swapped) if is_plain else None, statistics
 
 
-def _prepare(rows: Tensor, scale: Tensor | None, emulated: bool, *, blocks: bool = False, is_few: bool = False) -> Side:
+def _prepare(rows: Tensor, scale: Tensor | None, *, blocks: bool, is_few: bool = False) -> Side:
     """An operand; few rows are copied if they are transposed, since their tile may be narrower than a panel."""
-    if emulated:
-        split = split_operand(rows)
-        return Side((split.high, split.low), "f16", split.transposed, split.inverse_scale, rows)
     kind = "tf32" if rows.dtype == torch.float32 else ELEMENT_TYPES[rows.dtype]
     operand = prepare_operand(rows, k_major_only=rows.element_size() != 2 or is_few)
     if scale is not None and blocks:
@@ -197,11 +213,11 @@ def _prepare(rows: Tensor, scale: Tensor | None, emulated: bool, *, blocks: bool
         batch, count = rows.shape[:2]
         scale = scale.reshape(-1 if scale.numel() > count else 1, count if scale.numel() > 1 else 1)
         scale = scale.expand(batch, count).contiguous()
-    return Side((operand.rows,), kind, operand.transposed, scale, rows)
+    return Side(operand.rows, kind, operand.transposed, scale)
 
 
 def _ones(side: Side) -> Tensor:
-    return torch.ones(side.source.shape[:2], device=side.source.device)
+    return torch.ones(side.rows.shape[:2], device=side.rows.device)
 
 
 def _find_launch(
@@ -212,12 +228,12 @@ def _find_launch(
     variant = replace(
         variant, a=a.kind, b=b.kind, transpose_a=a.transposed, transpose_b=b.transposed, tma_store=tma_store
     )
-    tensors = [a.terms[0], b.terms[0], out, *([] if residual is None else [residual])]
+    tensors = [a.rows, b.rows, out, *([] if residual is None else [residual])]
     block_scales = tuple(one.scale for one in sides if one.scale is not None) if variant.block_scales else ()
     key = (config, variant, out.device.index, *((one.shape, one.stride()) for one in (*tensors, *block_scales)))
     launch = THREAD.launches.get(key)
     if launch is None:
-        launch = GemmLaunch(config, variant, a.terms, b.terms, out, residual, block_scales)
+        launch = GemmLaunch(config, variant, (a.rows,), (b.rows,), out, residual, block_scales)
         THREAD.remember(THREAD.launches, key, launch)
     return launch
 

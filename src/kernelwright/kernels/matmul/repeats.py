@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -17,16 +17,11 @@ MAX_REMEMBERED = 4096
 
 @dataclass(frozen=True)
 class Repeat:
-    """A launch whose operands are read where they are: no copies, no terms, no scales.
-
-    Attributes:
-        shape: of the result.
-    """
+    """A launch whose operands are read where they are: no copies, no terms, no scales."""
 
     launch: GemmLaunch
     device: int
     swapped: bool
-    shape: tuple[int, ...]
 
     def __call__(
         self, a: Tensor, b: Tensor, bias: Tensor | None, residual: Tensor | None, alpha: float, beta: float, out: Tensor
@@ -40,6 +35,14 @@ class Repeat:
             alpha,
             beta,
         )
+
+
+class AnyRepeat(Protocol):
+    """Launches for the operands of a call."""
+
+    def __call__(
+        self, a: Tensor, b: Tensor, bias: Tensor | None, residual: Tensor | None, alpha: float, beta: float, out: Tensor
+    ) -> None: ...
 
 
 def call_key(
@@ -69,11 +72,16 @@ def call_key(
 
 
 class _Thread(threading.local):
-    """What a thread keeps: launches by their configuration and strides, and calls that can be repeated."""
+    """What a thread keeps.
+
+    Attributes:
+        launches: by their configuration and strides: they hold parameters that one thread may change.
+        repeats: by `call_key`, how to repeat a call, and the shape of its result.
+    """
 
     def __init__(self) -> None:
-        self.launches: dict[Any, GemmLaunch] = {}
-        self.repeats: dict[Any, Repeat] = {}
+        self.launches: dict[Any, Any] = {}
+        self.repeats: dict[Any, tuple[AnyRepeat, tuple[int, ...]]] = {}
 
     def remember(self, memory: dict[Any, Any], key: Any, value: Any) -> None:
         """Keep a value; all are dropped when there are too many."""

@@ -1,11 +1,12 @@
 // Splits FP32 matrices into two FP16 terms, x * scale = high + low * 2^-11, with a power of two for each row (or column)
 // that makes its largest element 2^14 to 2^15. What FP16 cannot hold that way (infinity, NaN, a largest element beyond
-// 2^60 or below 2^-60) has a scale of NaN and zeros as terms. An element has an absolute error of 2^-50 of the largest.
+// 2^60 or below 2^-60) has a scale of NaN and zeros as terms. An element has a relative error of 2^-22 at most, or an
+// absolute one of 2^-50 of the largest.
 // Bound: memory, 4 bytes read twice (the second time from L2 or L1) and 4 written for each element.
 // Source: Ootomo & Yokota 2022, arXiv:2203.03341.
 #include "kw/ptx/cvt.cuh"
 
-constexpr int kThreads = 256, kColumnThreads = 128, kColumnChunk = 64;
+constexpr int kThreads = 256, kColumnThreads = 512;
 
 struct Scale {
     float scale, inverse;
@@ -54,7 +55,7 @@ split_rows(const float* x, kw::f16* high, kw::f16* low, float* inverse, long lon
     }
     for (int i = 4 * vectors + threadIdx.x; i < k; i += kThreads) largest = max(largest, magnitude(x[i]));
     __shared__ unsigned warp_largest[kThreads / 32];
-    largest = __reduce_max_sync(0xffffffffu, largest);
+    for (int step = 16; step > 0; step /= 2) largest = max(largest, __shfl_xor_sync(0xffffffffu, largest, step));
     if (threadIdx.x % 32 == 0) warp_largest[threadIdx.x / 32] = largest;
     __syncthreads();
     for (int warp = 0; warp < kThreads / 32; ++warp) largest = max(largest, warp_largest[warp]);
@@ -66,33 +67,47 @@ split_rows(const float* x, kw::f16* high, kw::f16* low, float* inverse, long lon
     for (int i = 4 * vectors + threadIdx.x; i < k; i += kThreads) split(x[i], scale.scale, high[i], low[i]);
 }
 
-// Columns of a matrix whose rows, along K, are contiguous: the largest magnitude of each; `largest` starts as zeros.
-extern "C" __global__ void __launch_bounds__(kColumnThreads)
-find_column_largest(const float* x, unsigned* largest, long long k_stride, long long batch_stride, int columns, int k) {
-    const int column = blockIdx.x * kColumnThreads + threadIdx.x, begin = blockIdx.y * kColumnChunk;
-    if (column >= columns) return;
-    x += blockIdx.z * batch_stride + column;
-    unsigned found = 0;
-    const int end = min(k, begin + kColumnChunk);
+// Columns of a matrix whose rows, along K, are contiguous: a block for kColumns columns of a batch, which reads them twice,
+// the second time mostly from the L2. The terms are (batch, K, pitch).
+template <int kColumns>
+__device__ __forceinline__ void split_columns(const float* x, kw::f16* high, kw::f16* low, float* inverse, long long k_stride,
+                                              long long batch_stride, int columns, int k, int pitch) {
+    constexpr int kLanes = kColumnThreads / kColumns;  // along K
+    __shared__ unsigned found[kLanes][kColumns];
+    const int in_block = threadIdx.x % kColumns, lane = threadIdx.x / kColumns;
+    const int column = blockIdx.x * kColumns + in_block;
+    const bool is_inside = column < columns;
+    x += blockIdx.y * batch_stride + column;
+    unsigned largest = 0;
+    if (is_inside) {
 #pragma unroll 8
-    for (int i = begin; i < end; ++i) found = max(found, magnitude(x[i * k_stride]));
-    atomicMax(&largest[static_cast<long long>(blockIdx.z) * columns + column], found);
+        for (int i = lane; i < k; i += kLanes) largest = max(largest, magnitude(x[i * k_stride]));
+    }
+    found[lane][in_block] = largest;
+    for (int step = kLanes / 2; step > 0; step /= 2) {
+        __syncthreads();
+        if (lane < step) found[lane][in_block] = max(found[lane][in_block], found[lane + step][in_block]);
+    }
+    __syncthreads();
+    if (!is_inside) return;
+    const Scale scale(found[0][in_block]);
+    if (lane == 0) inverse[static_cast<long long>(blockIdx.y) * columns + column] = scale.inverse;
+    const long long first = static_cast<long long>(blockIdx.y) * k * pitch + column;
+#pragma unroll 8
+    for (int i = lane; i < k; i += kLanes) {
+        const long long at = first + static_cast<long long>(i) * pitch;
+        split(x[i * k_stride], scale.scale, high[at], low[at]);
+    }
 }
 
-// The same columns split; the terms are (batch, K, pitch).
+// Whole sectors of 128 bytes for many columns; narrow blocks where there are few.
 extern "C" __global__ void __launch_bounds__(kColumnThreads)
-split_columns(const float* x, const unsigned* largest, kw::f16* high, kw::f16* low, float* inverse, long long k_stride,
-              long long batch_stride, int columns, int k, int pitch) {
-    const int column = blockIdx.x * kColumnThreads + threadIdx.x, begin = blockIdx.y * kColumnChunk;
-    if (column >= columns) return;
-    const long long at = static_cast<long long>(blockIdx.z) * columns + column;
-    const Scale scale(largest[at]);
-    if (begin == 0) inverse[at] = scale.inverse;
-    x += blockIdx.z * batch_stride + column;
-    const long long first = (static_cast<long long>(blockIdx.z) * k + begin) * pitch + column;
-    const int end = min(k, begin + kColumnChunk);
-#pragma unroll 8
-    for (int i = begin; i < end; ++i)
-        split(x[i * k_stride], scale.scale, high[first + static_cast<long long>(i - begin) * pitch],
-              low[first + static_cast<long long>(i - begin) * pitch]);
+split_columns_32(const float* x, kw::f16* high, kw::f16* low, float* inverse, long long k_stride, long long batch_stride,
+                 int columns, int k, int pitch) {
+    split_columns<32>(x, high, low, inverse, k_stride, batch_stride, columns, k, pitch);
+}
+extern "C" __global__ void __launch_bounds__(kColumnThreads)
+split_columns_8(const float* x, kw::f16* high, kw::f16* low, float* inverse, long long k_stride, long long batch_stride,
+                int columns, int k, int pitch) {
+    split_columns<8>(x, high, low, inverse, k_stride, batch_stride, columns, k, pitch);
 }
