@@ -271,8 +271,8 @@ def test_an_operand_that_tma_reads_is_not_copied():
 
 def test_few_transposed_rows_are_copied_since_their_tile_is_narrow():
     few = torch.ones(1, 48, 8, dtype=torch.bfloat16).mT
-    assert not product._prepare(few, None, False, is_few=True).transposed
-    assert product._prepare(few, None, False).transposed
+    assert not product._prepare(few, None, blocks=False, is_few=True).transposed
+    assert product._prepare(few, None, blocks=False).transposed
 
 
 @pytest.mark.parametrize("m", [1, 8, 16, 17, 64, 65, 128, 1000, 8192])
