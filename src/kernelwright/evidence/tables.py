@@ -16,12 +16,12 @@ from kernelwright.core.units import percent_text, time_text
 from kernelwright.evidence.kinds import KIND_MODULES, get_kind
 from kernelwright.evidence.rows import DEFAULT_FOLDER, read_rows
 from kernelwright.evidence.status import compute_status
+from kernelwright.ladders import ladder_device
 from kernelwright.report import backend, corpus, fragments, kernelbench, kernels, ladders, row_states, suite
 
 TABLE_START = "<!-- below: written by kw evidence table -->"
 TABLE_END = "<!-- above: written by kw evidence table -->"
 SUMMARY_SUFFIX = " summary"
-SUMMARY_LADDER = "gemm_fp32"
 PAGES = {
     "diagnosis": "docs/regimes.md",
     "optimize": "docs/optimize-suite.md",
@@ -177,9 +177,13 @@ def _decode_result(row: EvidenceRow) -> object:
 
 
 def _ladder_summary(rows: Sequence[EvidenceRow], states: States) -> str:
-    found = [one for one in recorded_ladder_runs(rows, states) if one.run.ladder == SUMMARY_LADDER]
-    newest = max(found, key=lambda one: one.date, default=None)
-    return ladders.summary_text(newest) if newest else ladders.markdown([])
+    """The newest run of every ladder on a GPU."""
+    newest: dict[str, RecordedLadderRun] = {}
+    for one in sorted(recorded_ladder_runs(rows, states), key=lambda one: one.date):
+        if ladder_device(one.run.ladder) == "cuda":
+            newest[one.run.ladder] = one
+    texts = [ladders.summary_text(newest[name]) for name in sorted(newest)]
+    return "\n".join(texts) if texts else ladders.markdown([])
 
 
 _RENDERERS: dict[str, Callable[[Sequence[EvidenceRow], States], str]] = {

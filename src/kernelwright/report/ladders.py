@@ -28,7 +28,7 @@ def summary_text(recorded: RecordedLadderRun) -> str:
     run = recorded.run
     rungs = [rung for rung in run.rungs if rung.number % 3 == 1 or rung is run.rungs[-1]]
     shares = ", ".join(f"{baseline_share_text(rung)} ({rung.number} {rung.name})" for rung in rungs)
-    text = f"Rung by rung {shares} of {run.baseline}; measured {row_states.row_state_text(recorded.states[-1])}."
+    text = f"{run.ladder}: {shares} of {run.baseline}; measured {row_states.row_state_text(recorded.states[-1])}."
     return "\n".join(wrap(text, 118, break_on_hyphens=False)) + "\n"
 
 
