@@ -26,6 +26,7 @@ from kernelwright.compiler.library.products import GEMM, ProductConfig, generate
 from kernelwright.compiler.reference import bind_placeholders, build_reference, record_region_inputs
 from kernelwright.compiler.regions.axes import Unsupported
 from kernelwright.compiler.triton.target import HOPPER
+from kernelwright.kernels.matmul import product
 from kernelwright.problems import Problem
 
 pytestmark = [pytest.mark.xdist_group("triton"), pytest.mark.filterwarnings("ignore")]
@@ -311,6 +312,46 @@ assert not any(name.startswith("kernelwright.") for name in sys.modules)
 """
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd="/", env={"PATH": ""})
     assert run.returncode == 0, run.stderr[-2000:]
+
+
+def test_a_file_without_what_the_library_needs_warns(monkeypatch):
+    monkeypatch.setattr(product, "gemm_is_available", lambda: False)
+    with pytest.raises(RuntimeWarning, match=r"needs the extra cuda"):  # `load` makes warnings errors
+        load(file_of(lambda a, b: torch.relu(a @ b) * 3, X, Y), {"Model": None})
+
+
+@pytest.mark.parametrize(
+    ("program", "folded"),
+    [
+        (lambda x, w, b: torch.tanh((F.linear(x, w) + b).float()), True),
+        (lambda x, w, b: torch.tanh(F.linear(x, w, b)), False),
+    ],
+    ids=["a sum is folded", "the product alone"],
+)
+def test_what_follows_a_folded_step_reads_fp32(program, folded):
+    args = [one.half() for one in (X, WEIGHT, ROW)]
+    (part,) = contractions(plan(program, *args))
+    text = TRITON.emit_module([RegionKernel(part.region, ProductConfig())])
+    assert ("out_dtype=torch.float32" in text) == folded
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        lambda a, b: (a @ b) * float("inf"),
+        lambda a, b: (a @ b) * 1e300,
+        lambda a, b: (a @ b) * 1e-30 * 1e-30 * 1e38,
+        lambda a, b: torch.relu(a @ b) * float("inf"),
+    ],
+    ids=["inf", "beyond FP32", "vanishing", "inf after relu"],
+)
+def test_numbers_that_fp32_cannot_hold_are_not_folded(program):
+    (part,) = contractions(plan(program, X, Y))
+    text = TRITON.emit_module([RegionKernel(part.region, ProductConfig())])
+    call = next(line for line in text.splitlines() if f"= {GEMM}(" in line)
+    assert "inf" not in call and "nan" not in call and "e+300" not in call
+    module = TRITON.load(text)
+    setattr(module, GEMM, gemm)
 
 
 def test_only_files_that_call_the_library_look_for_it():

@@ -46,3 +46,7 @@ def test_a_bias_stays_one_and_so_does_what_runs_on_a_cpu():
     assert not count(captured_for("cpu", *CASES["factors"], X, Y), NAME)
     integers = [one.int() for one in (normal(6, 5), X, Y)]
     assert not count(captured_for("cuda", CASES["matrix"][0], *integers), NAME)
+    halves = [one.half() for one in (normal(6, 5), X, Y)]
+    assert not count(captured_for("cuda", CASES["factors"][0], *halves), NAME), "the product alone would be rounded"
+    no_product = lambda c, a, b: torch.addmm(c, a, b, alpha=0)  # noqa: E731
+    assert not count(captured_for("cuda", no_product, normal(6, 5), X, Y), NAME), "torch ignores NaN in the product"

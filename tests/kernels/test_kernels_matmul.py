@@ -84,12 +84,14 @@ def test_epilogues(m, activation, dtype):
 
 
 @gpu
-@pytest.mark.parametrize("shape", [(8, 64, 64), (300, 1000, 512)])
-def test_the_gate_and_the_other_factor_are_computed_together(shape):
+@pytest.mark.parametrize("shape", [(8, 64, 64), (300, 1000, 512), (1024, 1024, 1024)])
+@pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
+def test_the_gate_and_the_other_factor_are_computed_together(shape, dtype):
     m, n, k = shape
-    x, weight = torch.randn(m, k, device=DEVICE).bfloat16(), torch.randn(2 * n, k, device=DEVICE).bfloat16() / k**0.5
+    x, weight = (torch.randn(rows, k, device=DEVICE) for rows in (m, 2 * n))
+    x, weight = x.to(dtype), (weight / k**0.5).to(dtype)
     gate, up = (x.double() @ weight.double().T).chunk(2, dim=1)
-    require_close(linear(x, weight, activation="swiglu"), F.silu(gate) * up, 2**-7, k)
+    require_close(linear(x, weight, activation="swiglu"), F.silu(gate) * up, 2 * TOLERANCE[dtype], k)
 
 
 @gpu
@@ -158,6 +160,33 @@ def test_rows_that_two_terms_cannot_hold_are_computed_in_fp32():
     size[70], size[90] = 1.0, 1e30
     torch.testing.assert_close((got / size).double(), want / size, rtol=1e-4, atol=1e-4, equal_nan=True)
     assert got[3].isfinite().logical_not().all() and got[:, 11].isnan().all()
+
+
+@gpu
+def test_a_residual_in_place_keeps_the_rows_that_terms_cannot_hold():
+    a, b, residual = (torch.randn(1024, 1024, device=DEVICE) for _ in range(3))
+    a[70] = 1e30
+    want = a.double() @ b.double() + residual.double()
+    got = gemm(a, b, residual=residual, out=residual)
+    size = torch.ones(1024, 1, device=DEVICE).index_fill_(0, torch.tensor([70], device=DEVICE), 1e30)
+    torch.testing.assert_close((got / size).double(), want / size, rtol=1e-4, atol=1e-4)
+
+
+@gpu
+def test_a_repeat_is_for_one_alignment_of_operands_and_output():
+    memory = torch.randn(512 * 520 + 8, device=DEVICE).bfloat16()
+    aligned, shifted = (memory[at : at + 512 * 512].view(512, 512) for at in (0, 1))
+    b, out = torch.randn(512, 512, device=DEVICE).bfloat16(), torch.empty(512 * 512 + 1, device=DEVICE).bfloat16()
+    shifted_out = out[1:].view(512, 512)
+    for a in (aligned, shifted, aligned):
+        require_close(gemm(a, b, out=shifted_out), a.double() @ b.double(), 2**-8, 512)
+
+
+@gpu
+def test_small_scales_do_not_vanish_in_emulated_products():
+    a, b = (1e-17 * torch.randn(1024, 1024, device=DEVICE) for _ in range(2))
+    exact = 0.3 * (a.double() @ b.double())
+    assert (gemm(a, b, alpha=0.3) - exact).norm() <= 1.1 * (0.3 * (a @ b) - exact).norm()
 
 
 @gpu
@@ -237,6 +266,12 @@ def fp8_pair():
         ),
         (lambda: gemm(fake(4, 5), fake(5, 7), out_dtype=torch.int32), ShapeError, "out_dtype is"),
         (lambda: gemm(fake(4, 5), fake(5, 7), out=fake(4, 8)), ShapeError, "out is"),
+        (lambda: gemm(fake(4, 5), fake(5, 7), out=fake(4, 7).to("meta")), DeviceError, "out is on meta"),
+        (
+            lambda: gemm(*fp8_pair(), scale_a=fake(4, 2), scale_b=fake(2, 1)),
+            ShapeError,
+            r"scale_a is \(4, 2\) torch.bfloat16",
+        ),
         (lambda: gemm(fake(4, 5), fake(5, 7)), DeviceError, "a is on cpu"),
         (lambda: linear(fake(4, 5), fake(5)), ShapeError, "weight"),
     ],

@@ -16,7 +16,7 @@ def split(name, rows):
     pitch = -(-inner // 8) * 8
     high, low = (torch.full((batch, outer, pitch), torch.nan, dtype=torch.float16) for _ in range(2))
     inverse = torch.full((batch, count), -1.0)
-    grid = (-(-count // int(name.rpartition("_")[2])), batch) if by_columns else (batch * count,)
+    grid = (-(-count // int(name.rpartition("_")[2])) * batch,) if by_columns else (batch * count,)
     strides = [rows.stride(2 if by_columns else 1), rows.stride(0)]
     threads = COLUMN_THREADS if by_columns else ROW_THREADS
     kernel(grid, threads, [rows, high, low, inverse, *strides, count, k, pitch])

@@ -14,6 +14,7 @@ NAMES = {
     *("LayerNorm", "RMSNorm", "ShapeError", "activation", "cross_entropy", "dropout_add", "geglu", "gelu"),
     *(
         "gemm",
+        "gemm_is_available",
         "gemm_with_row_statistics",
         "layer_norm",
         "linear",

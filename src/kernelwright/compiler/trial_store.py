@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from kernelwright.compiler.regions.contraction import AnyRegion
+from kernelwright.compiler.library.products import kernel_digest
+from kernelwright.compiler.regions.contraction import AnyRegion, ContractionRegion
 from kernelwright.core.cache import cache_dir, digest, write_atomic
 from kernelwright.core.machine import Machine
 from kernelwright.core.optimization import Attempt
@@ -15,7 +16,8 @@ class TrialStore:
 
     def __init__(self, region: AnyRegion, machine: Machine) -> None:
         software = [f"{name} {version}" for name, version in sorted(machine.software.items())]
-        self._key = (str(region), machine.name, str(machine.threads), *software)
+        library = [kernel_digest()] if isinstance(region, ContractionRegion) else []
+        self._key = (str(region), machine.name, str(machine.threads), *software, *library)
 
     def get(self, source: str) -> Attempt | None:
         """Return the attempt with this source text; None if there is none or its file is damaged."""

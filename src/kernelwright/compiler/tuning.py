@@ -26,6 +26,7 @@ from kernelwright.compiler.regions.contraction import AnyRegion
 from kernelwright.compiler.regions.region import Region
 from kernelwright.compiler.trial_store import TrialStore
 from kernelwright.core.diagnosis import Floor
+from kernelwright.core.errors import SetupError
 from kernelwright.core.machine import Machine
 from kernelwright.core.optimization import TORCH, TORCH_COMPILE, Attempt, ConfigValues, RegionOutcome
 from kernelwright.core.progress import report_stage
@@ -246,6 +247,9 @@ class Tuner:
                     programs[name] = RegionKernel(region, config), program
             except Unsupported as reason:
                 attempt = Attempt(name=name, config=values, accepted=False, reason=str(reason))
+            except (SetupError, torch.OutOfMemoryError) as error:  # of this process: another one may succeed
+                attempts.append(Attempt(name=name, config=values, accepted=False, reason=f"{error}"[:200]))
+                continue
             except Exception as error:  # a generated kernel that does not build or run is our bug: record it
                 reason = f"{type(error).__name__}: {str(error).strip().splitlines()[-1][:200] if str(error) else ''}"
                 attempt = Attempt(name=name, config=values, accepted=False, reason=reason)

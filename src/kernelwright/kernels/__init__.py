@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from kernelwright.kernels.losses.linear import linear_cross_entropy
     from kernelwright.kernels.losses.op import cross_entropy
     from kernelwright.kernels.matmul.op import gemm, linear
+    from kernelwright.kernels.matmul.product import gemm_is_available
     from kernelwright.kernels.matmul.row_statistics import gemm_with_row_statistics
     from kernelwright.kernels.norms.op import LayerNorm, RMSNorm, layer_norm, rms_norm
     from kernelwright.kernels.operators import ShapeError
@@ -31,6 +32,7 @@ _LAZY_IMPORTS = {
     "geglu": "activations.op",
     "gelu": "activations.op",
     "gemm": "matmul.op",
+    "gemm_is_available": "matmul.product",
     "gemm_with_row_statistics": "matmul.row_statistics",
     "layer_norm": "norms.op",
     "linear": "matmul.op",
@@ -52,6 +54,7 @@ __all__ = [
     "geglu",
     "gelu",
     "gemm",
+    "gemm_is_available",
     "gemm_with_row_statistics",
     "layer_norm",
     "linear",

@@ -16,6 +16,8 @@ from kernelwright.compiler.regions.contraction import ContractionRegion
 from kernelwright.compiler.regions.region import Load, Operand, Reduction, Region, Scan, Step, Store
 
 OUT_DTYPES = ("float32", "float16", "bfloat16")
+MIN_NORMAL, MAX_FINITE = 2.0**-126, (2 - 2.0**-23) * 2.0**127
+"""Of FP32; a product of factors beyond them overflows or vanishes where the steps, one after the other, do not."""
 _COMMUTATIVE = ("add", "mul")
 _X = "x"
 
@@ -77,13 +79,19 @@ class ProductEpilogue:
     residual: tuple[View, float] | None = None
     activation: str = "none"
 
+    def result_dtype(self, region: ContractionRegion) -> str:
+        """In which the product is written for what is left: FP32 if steps are done that half precision would round."""
+        one = region.contraction
+        plain = replace(self, alpha=1.0, shift=0.0, residual=None, activation="none")
+        return one.dtype if self == plain and len(self.biases) == bool(one.bias) else "float32"
+
     def scaled(self, factor: float) -> ProductEpilogue:
         """The sum times a number."""
         return replace(
             self,
             alpha=self.alpha * factor,
             biases=tuple((view, factor * before) for view, before in self.biases),
-            shift=self.shift * factor,
+            shift=self.shift * factor if self.shift else 0.0,
             residual=self.residual and (self.residual[0], factor * self.residual[1]),
         )
 
@@ -126,11 +134,11 @@ def match_epilogue(region: ContractionRegion) -> ProductEpilogue:
     return found
 
 
-def remaining_region(region: ContractionRegion, matched: ProductEpilogue, product: str) -> Region:
-    """The elementwise region that computes what is left from the product, a tensor of that name."""
+def remaining_region(region: ContractionRegion, matched: ProductEpilogue, product: str, dtype: str) -> Region:
+    """The elementwise region that computes what is left from the product, a tensor of that name and dtype."""
     epilogue, read = region.epilogue, _read_values(matched, region)
     first = _product_load(region)
-    loads = [msgspec.structs.replace(first, value=matched.value, buffer=product)]
+    loads = [msgspec.structs.replace(first, value=matched.value, buffer=product, dtype=dtype)]
     loads += [load for load in epilogue.loads if load.value in read and load != first]
     return msgspec.structs.replace(epilogue, loads=tuple(loads), steps=matched.steps)
 
@@ -235,7 +243,7 @@ def _multiple_of(step: Step, known: Mapping[str, float]) -> float | None:
         return None
     if step.op in ("add", "sub") and len(step.values) == len(step.args) == 2:
         left, right = (known[value] for value in step.values)
-        return left + right if step.op == "add" else left - right
+        return (left + right if step.op == "add" else left - right) or None  # x - x is NaN for infinities
     factor = _factor_of(step, step.values[0])
     return None if factor is None else factor * known[step.values[0]]
 
@@ -265,8 +273,13 @@ def _read_values(found: ProductEpilogue, region: ContractionRegion) -> set[Opera
 
 
 def _is_exact(found: ProductEpilogue, region: ContractionRegion) -> bool:
-    """Whether what is added is exact in its dtype: in half precision, sums of biases and factors of them are not."""
-    is_plain = len(found.biases) <= 1 and not found.shift and all(factor == 1 for _, factor in found.biases)
+    """Whether folded numbers are those of the steps, and what is added is exact in its dtype: in half precision, sums
+    of biases and factors of them are not."""
+    factors = [factor for _, factor in found.biases]
+    numbers = [found.alpha, found.shift, *factors, *([found.residual[1]] if found.residual else [])]
+    if not all(number == 0 or MIN_NORMAL <= abs(number) <= MAX_FINITE for number in numbers):
+        return False
+    is_plain = len(factors) <= 1 and not found.shift and all(factor == 1 for factor in factors)
     return is_plain or region.contraction.dtype == "float32"
 
 

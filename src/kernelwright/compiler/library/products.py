@@ -6,9 +6,12 @@ rest. A file with it needs Kernelwright: without it the original program runs.
 
 from __future__ import annotations
 
+import functools
+import os
 from dataclasses import replace
 from itertools import pairwise
 from math import prod
+from pathlib import Path
 
 import msgspec
 
@@ -26,8 +29,10 @@ from kernelwright.compiler.triton.printer import print_triton
 from kernelwright.compiler.triton.source_lines import wrap_line
 from kernelwright.compiler.triton.target import Target, current_target
 from kernelwright.compiler.triton.triton_source import TritonSource
+from kernelwright.core.cache import digest
 from kernelwright.core.record import Record
 from kernelwright.kernels.matmul.product import CAPABILITY
+from kernelwright.kernels.matmul.recorded import PACKAGED, VARIABLE
 
 TILE, MIN_SPLIT_K = 128, 1024
 """Rows and columns of the tile of FP32, and the least K that a part of a split sum has."""
@@ -36,20 +41,32 @@ MAX_SKINNY_ROWS = 128
 GEMM = "library_gemm"
 MISSING_GEMM_CHECK = f"{GEMM} is None or "
 FIND_GEMM = f'''def find_gemm():
-    """The product kernel of Kernelwright; None, and the original program runs, without it."""
+    """The product kernel of Kernelwright; None, and the original program runs, where it is not installed."""
     try:
-        from kernelwright.kernels import gemm
+        from kernelwright.kernels import gemm, gemm_is_available
     except ImportError:
-        import warnings
+        reason = "kernelwright is not installed"
+    else:
+        if gemm_is_available():
+            return gemm
+        reason = "kernelwright.kernels.gemm needs the extra cuda"
+    import warnings
 
-        message = "kernelwright is not installed, running the original program"
-        warnings.warn(message, RuntimeWarning, stacklevel=2)
-        return None
-    return gemm
+    warnings.warn(f"{{reason}}, running the original program", RuntimeWarning, stacklevel=2)
+    return None
 
 
 {GEMM} = find_gemm()
 '''
+
+
+@functools.cache
+def kernel_digest() -> str:
+    """Digest of the library's product kernels and of a user's table of tiles: times depend on them."""
+    files = sorted(path for path in PACKAGED.parent.iterdir() if path.is_file())
+    table = os.environ.get(VARIABLE, "")
+    own = [Path(table).read_text("utf-8")] if table else []
+    return digest(*(path.read_text("utf-8") for path in files), *own)
 
 
 class ProductConfig(Record, frozen=True, kw_only=True):
@@ -99,7 +116,8 @@ def print_product(region: ContractionRegion, config: ProductConfig) -> TritonSou
     while name in (*region.reads, *region.writes):
         name = f"{name}_"
     compute = _sum_parts if is_split else _multiply
-    lines = compute(name, region, matched, config, store.dtype if store else one.dtype)
+    dtype = store.dtype if store else matched.result_dtype(region)
+    lines = compute(name, region, matched, config, dtype)
     if store:
         doc = f'"""A product with its epilogue, {one.batch} x {one.m:,} x {one.n:,} over {one.k:,}."""'
         body = [f"    {line}" for line in (doc, *lines, f"return {name}.view({store.shape})")]
@@ -107,7 +125,7 @@ def print_product(region: ContractionRegion, config: ProductConfig) -> TritonSou
             wrapped for line in (f"def {region.name}({', '.join(region.reads)}):", *body) for wrapped in wrap_line(line)
         ]
         return TritonSource(helpers=(FIND_GEMM,), launcher="\n".join(text) + "\n")
-    rest = remaining_region(region, matched, name)
+    rest = remaining_region(region, matched, name, dtype)
     printed = print_triton(rest, generate_configs(rest)[0])
     return msgspec.structs.replace(
         printed,

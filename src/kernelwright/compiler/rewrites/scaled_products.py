@@ -24,13 +24,18 @@ aten = torch.ops.aten
 
 
 def separate_scaled_products(graph: fx.Graph) -> int:
-    """Replace, in place, such calls; returns their number. A vector without factors is a bias, and stays."""
+    """Replace, in place, such calls in FP32 and FP64; returns their number. A vector without factors stays a bias.
+
+    In half precision, the product alone would be rounded, and could overflow, where `addmm` adds in FP32.
+    """
     count = 0
     for node in list(graph.find_nodes(op="call_function", target=aten.addmm.default)):
         given = bind_arguments(node)
         added, factors = given["self"], (given["beta"], given["alpha"])
         is_bias = factors == (1, 1) and len(shape_of(added)) == 1
-        if is_bias or not has_tensor(node) or runs_on_cpu(node.meta["val"]) or not node.meta["val"].is_floating_point():
+        if is_bias or given["alpha"] == 0 or not has_tensor(node) or runs_on_cpu(node.meta["val"]):
+            continue  # with alpha 0, torch ignores NaN in the product
+        if node.meta["val"].dtype not in (torch.float32, torch.float64):
             continue
         with inserting_calls_before(graph, node):
             product = insert_call(graph, aten.mm.default, given["mat1"], given["mat2"])

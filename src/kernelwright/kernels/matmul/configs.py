@@ -9,7 +9,6 @@ MAX_SHARED_BYTES = 227 * 1024
 STORE_BUFFER_BYTES, STORE_BUFFERS = 64 * SWIZZLE_BYTES, 2
 BARRIER_BYTES = 256
 """At least the mbarriers of a pipeline of 16 stages."""
-WGMMA_N = (8, 16, 32, 64, 96, 128, 160, 192, 256)
 REGISTERS = {1: (0, 0), 2: (24, 240), 3: (32, 160)}
 """Registers per thread of the producer and the consumers, by the number of consumer warpgroups; 0: as launched."""
 BLOCK_SCALE_REGISTERS = (40, 232)
@@ -137,6 +136,7 @@ def make_defines(config: GemmConfig, variant: Variant) -> dict[str, str]:
         "SWAPPED": int(config.swapped),
         "PING_PONG": int(config.ping_pong),
         "MIN_BLOCKS": config.min_blocks,
+        "SHARED_BYTES": variant.shared_bytes(config),
         "PRODUCER_REGISTERS": producer,
         "CONSUMER_REGISTERS": consumer,
         "ELEMENT_BYTES": ELEMENT_BYTES[variant.a],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -10,6 +11,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from kernelwright.kernels.matmul.epilogue import BLOCK, Epilogue
+
+_LOCK = threading.Lock()
+"""The precision is a setting of the process."""
 
 
 def multiply_with_torch(a: Tensor, b: Tensor, epilogue: Epilogue, precision: str) -> Tensor:
@@ -20,13 +24,23 @@ def multiply_with_torch(a: Tensor, b: Tensor, epilogue: Epilogue, precision: str
             b.float() * _expand(_expand(epilogue.scale_b, b, -2), b, -1),
         )
         epilogue = epilogue._replace(scale_a=None, scale_b=None)
-    with _allow_tf32(precision == "tf32"):
-        value = epilogue.alpha * (a.float() @ b.float())
+    with _fp32_precision("tf32" if precision == "tf32" else "ieee"):
+        value = epilogue.alpha * _product(a, b)
     for scale in (epilogue.scale_a, epilogue.scale_b):
         value = value if scale is None else value * scale
     value = value if epilogue.bias is None else value + epilogue.bias.float()
     value = value if epilogue.residual is None else value + epilogue.beta * epilogue.residual.float()
     return apply_activation(value, epilogue.activation)
+
+
+def _product(a: Tensor, b: Tensor) -> Tensor:
+    """In FP32; 16-bit operands on a GPU by its tensor cores."""
+    if not a.is_cuda or a.element_size() != 2 or a.shape[-1] == 0:
+        return a.float() @ b.float()
+    shape = (*a.shape[:-1], b.shape[-1])
+    if b.dim() == 2:
+        return torch.mm(a.flatten(0, -2), b, out_dtype=torch.float32).view(shape)
+    return torch.bmm(a.flatten(0, -3), b.flatten(0, -3), out_dtype=torch.float32).view(shape)
 
 
 def _expand(scales: Tensor | None, operand: Tensor, dim: int) -> Tensor:
@@ -37,13 +51,16 @@ def _expand(scales: Tensor | None, operand: Tensor, dim: int) -> Tensor:
 
 
 @contextmanager
-def _allow_tf32(allowed: bool) -> Iterator[None]:
-    before = torch.backends.cuda.matmul.allow_tf32
-    torch.backends.cuda.matmul.allow_tf32 = allowed
-    try:
-        yield
-    finally:
-        torch.backends.cuda.matmul.allow_tf32 = before
+def _fp32_precision(wanted: str) -> Iterator[None]:
+    """Let FP32 products of a GPU be computed in `ieee` or `tf32`."""
+    settings = torch.backends.cuda.matmul
+    with _LOCK:
+        before = settings.fp32_precision
+        settings.fp32_precision = wanted
+        try:
+            yield
+        finally:
+            settings.fp32_precision = before
 
 
 def apply_activation(x: Tensor, activation: str) -> Tensor:

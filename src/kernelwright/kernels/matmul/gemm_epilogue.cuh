@@ -63,7 +63,7 @@ struct ThreadRows {
         : row(first_row + threadIdx.x % 128 / 32 * 16 + threadIdx.x % 32 / 4), batch(batch) {
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
-            scales[half] = kBlockScales ? p.alpha : p.alpha * scale_at(p.row_scale, row + 8 * half, p.M, batch);
+            scales[half] = kBlockScales ? 1.0f : scale_at(p.row_scale, row + 8 * half, p.M, batch);
             bias[half] = kSwapped ? bias_at(p, row + 8 * half, p.M) : 0.0f;
         }
     }
@@ -85,7 +85,7 @@ struct TileStatistics {
     }
     // Without branches, since wgmma needs converged warps.
     __device__ __forceinline__ void merge(int half, float other_largest, float other_sum) {
-        const float together = fmaxf(largest[half], other_largest), shift = together == kMinusInfinity ? 0.0f : together;
+        const float together = fmaxf(largest[half], other_largest), shift = isinf(together) ? 0.0f : together;
         sums[half] = sums[half] * __expf(largest[half] - shift) + other_sum * __expf(other_largest - shift);
         largest[half] = together;
     }
@@ -126,13 +126,16 @@ __device__ __forceinline__ void finish_columns(const GemmParams& p, const Column
     for (int i = 0; i < kCount / 2; ++i) {
         const int half = i % 4 / 2, in_tile = at + i / 4 * 8 + lane_column + i % 2;
         if constexpr (kGated) {
-            const float gate = rows.scales[half] * d[i], up = rows.scales[half] * d[i + kBlockN / 4];
+            const float gate = p.alpha * d[i], up = p.alpha * d[i + kBlockN / 4];
             d[i] = kw::Silu::apply(gate) * up;
         } else {
-            float scale = rows.scales[half], bias = rows.bias[half];
-            if constexpr (kHasScales) scale *= kSwapped ? scale_at(p.column_scale, column + in_tile, p.N, rows.batch) : factors.scale[in_tile];
+            float value = d[i], bias = rows.bias[half];
+            if constexpr (kHasScales) {  // one after the other: their product alone could vanish
+                value *= rows.scales[half];
+                value *= kSwapped ? scale_at(p.column_scale, column + in_tile, p.N, rows.batch) : factors.scale[in_tile];
+            }
             if constexpr (kHasBias && !kSwapped) bias = factors.bias[in_tile];
-            d[i] = finish(p, fmaf(scale, d[i], bias), rows.row + 8 * half, column + in_tile, rows.batch);
+            d[i] = finish(p, fmaf(p.alpha, value, bias), rows.row + 8 * half, column + in_tile, rows.batch);
         }
         if constexpr (kRowStatistics != RowStatistics::kNone) {
             // not written back to d: ptxas would wait for wgmma after every instruction (C7511)
@@ -297,10 +300,10 @@ __device__ __forceinline__ void reduce_and_store(const Block& block, const Accum
 #pragma unroll
         for (int j = 0; j < 4; ++j) {
             const int row = at.m + (kSwapped ? inner + j : outer), column = at.n + (kSwapped ? outer : inner + j);
-            const float scale = block.p.alpha * scale_at(block.p.row_scale, row, block.p.M, at.batch) *
+            const float value = sum[j] * scale_at(block.p.row_scale, row, block.p.M, at.batch) *
                                 scale_at(block.p.column_scale, column, block.p.N, at.batch);
             const float bias = kSwapped ? bias_at(block.p, row, block.p.M) : bias_at(block.p, column, block.p.N);
-            store(block.p, finish(block.p, fmaf(scale, sum[j], bias), row, column, at.batch), row, column, at.batch);
+            store(block.p, finish(block.p, fmaf(block.p.alpha, value, bias), row, column, at.batch), row, column, at.batch);
         }
     }
     kw::barrier_cluster_arrive();

@@ -76,7 +76,7 @@ struct ColumnFactors {
 // Scales of a step of K: of the rows of A, and of each 64 rows of B.
 constexpr int kScaleGroups = (kBlockN + 63) / 64;
 struct BlockScales {
-    float rows[kBlockM], columns[kScaleGroups];
+    float rows[kBlockScales ? kBlockM : 1], columns[kBlockScales ? kScaleGroups : 1];
 };
 
 struct SharedStorage {
@@ -84,6 +84,8 @@ struct SharedStorage {
     BlockScales block_scales[kBlockScales ? kNumStages : 1];
     ColumnFactors factors[ColumnFactors::kIsUsed ? kNumConsumers : 1];
 };
+static_assert(kNumStages * kStageBytes + kNumConsumers * kStoreBuffers * kStoreBytes + sizeof(SharedStorage) <= SHARED_BYTES,
+              "Variant.shared_bytes of configs.py");
 
 struct Block {
     const GemmParams& p;

@@ -62,7 +62,8 @@ def gemm(
         (..., M, N) in out_dtype.
     Raises:
         ShapeError: shapes or dtypes do not match.
-        UsageError: an unknown activation or precision; `out` overlaps an operand, or needs a gradient.
+        UsageError: an unknown activation or precision; the memory range of `out` overlaps an operand's, or gradients
+            are needed.
         DeviceError: not on a CUDA device, or on different ones.
     Cost: 2 M N K FLOPs (three times that emulated); compute-bound where M, N and K are in the thousands, below some 200
         rows bound by the bytes of b.
@@ -71,7 +72,7 @@ def gemm(
     dtype = out_dtype or (torch.bfloat16 if a.dtype in FP8_DTYPES else a.dtype)
     if out is None and scale_a is None and scale_b is None and can_skip_dispatcher(a, b, bias, residual):
         repeat = THREAD.repeats.get(call_key(a, b, bias, residual, activation, dtype, precision))
-        if repeat is not None:  # arguments of these layouts have been checked
+        if repeat is not None and a.get_device() == torch._C._cuda_getDevice():  # such arguments have been checked
             launch, shape = repeat
             result = a.new_empty(shape, dtype=dtype)
             launch(a, b, bias, residual, alpha, beta, result)
@@ -160,9 +161,9 @@ def check_operands(
         ("scale_b", scale_b, (1, n), (blocks_k, blocks_n)),
     ):
         are_blocks.append(scale is not None and blocks_k > 1 and scale.shape == blocks)
-        if scale is None or are_blocks[-1]:
+        if scale is None:
             continue
-        if scale.dtype != torch.float32 or (scale.numel() != 1 and scale.shape != full):
+        if scale.dtype != torch.float32 or not (are_blocks[-1] or scale.numel() == 1 or scale.shape == full):
             expected = f"{full} or {blocks}" if blocks_k > 1 else f"{full}"
             raise ShapeError(f"{name} is {tuple(scale.shape)} {scale.dtype}; it must be one FP32 number or {expected}")
     require(are_blocks[0] == are_blocks[1], lambda: "scale_a and scale_b must both be of blocks, or neither")
@@ -177,6 +178,8 @@ def _multiply_into(
     shape, residual = result_shape(a, b, epilogue.activation), epilogue.residual
     require(out.shape == shape, lambda: f"out is {tuple(out.shape)}; it must be {shape}")
     require(out.dtype == out_dtype, lambda: f"out is {out.dtype}; it must be {out_dtype}")
+    if out.device != a.device:
+        raise DeviceError(f"out is on {out.device}, a on {a.device}", next="move all arguments to one device")
     operands = [one for one in (a, b, epilogue.bias, epilogue.scale_a, epilogue.scale_b) if one is not None]
     extra = [] if residual is None else [residual]
     if torch.is_grad_enabled() and any(one.requires_grad for one in (*operands, *extra, out)):
@@ -226,18 +229,18 @@ def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
 
 def _backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
     a, b = ctx.saved_tensors
-    if ctx.has_scales or ctx.activation != "none":
+    if ctx.has_scales or ctx.activation != "none" or a.element_size() == 1:
         raise UsageError("no gradient through FP8 scales or a fused activation", next="differentiate in 16 or 32 bits")
     d = dy.to(a.dtype)
-    needs_a, needs_b = ctx.needs_input_grad[:2]
+    needs_a, needs_b, needs_bias, needs_residual = ctx.needs_input_grad[:4]
     options = {"alpha": ctx.alpha, "precision": ctx.precision}
     da = gemm(d, b.mT, **options) if needs_a else None
     db = None
     if needs_b:
         rows, left = (d.flatten(0, -2), a.flatten(0, -2)) if b.dim() == 2 else (d, a)
         db = gemm(left.mT, rows, **options)
-    dbias = None if ctx.bias_dtype is None else dy.flatten(0, -2).sum(0, dtype=torch.float32).to(ctx.bias_dtype)
-    dresidual = None if ctx.residual_dtype is None else (ctx.beta * dy).to(ctx.residual_dtype)
+    dbias = dy.flatten(0, -2).sum(0, dtype=torch.float32).to(ctx.bias_dtype) if needs_bias else None
+    dresidual = (ctx.beta * dy).to(ctx.residual_dtype) if needs_residual else None
     return da, db, dbias, dresidual, *(None,) * 7
 
 

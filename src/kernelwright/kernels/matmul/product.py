@@ -9,15 +9,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from kernelwright.core.errors import DeviceError
+from kernelwright.core.errors import DeviceError, MissingDependency
 from kernelwright.kernels.matmul.configs import GemmConfig, Variant
 from kernelwright.kernels.matmul.emulated import EmulatedLaunch
 from kernelwright.kernels.matmul.epilogue import ACTIVATIONS, BF16_ACTIVATIONS, STATISTICS, Epilogue
-from kernelwright.kernels.matmul.fallback import multiply_with_torch
+from kernelwright.kernels.matmul.fallback import apply_activation, multiply_with_torch
 from kernelwright.kernels.matmul.launch import GemmLaunch
 from kernelwright.kernels.matmul.operands import ELEMENT_TYPES, is_readable, prepare_operand
 from kernelwright.kernels.matmul.repeats import THREAD, AnyRepeat, Repeat, call_key
 from kernelwright.kernels.matmul.selection import MAX_FEW_ROWS, choose_config
+from kernelwright.kernels.rows.launcher import device_guard
+from kernelwright.toolchain.cuda.compiler import import_cuda_core
 
 CAPABILITY = (9, 0)
 MIN_EMULATED_FLOPS = 2 * 512**3
@@ -73,6 +75,15 @@ def multiply(
     return statistics
 
 
+def gemm_is_available() -> bool:
+    """Whether cuda-core is installed, with which `gemm` compiles and launches its kernels."""
+    try:
+        import_cuda_core()
+    except MissingDependency:
+        return False
+    return True
+
+
 def is_fused(a: Tensor, b: Tensor, precision: str) -> bool:
     """Whether the kernel computes this product: on Hopper, and large enough in FP32.
 
@@ -91,14 +102,23 @@ def is_fused(a: Tensor, b: Tensor, precision: str) -> bool:
 
 def compute(a: Tensor, b: Tensor, epilogue: Epilogue, out: Tensor, precision: str) -> Tensor:
     """Write a product to `out` with the kernel, again as before where that is possible, or with torch's operators."""
-    is_plain = epilogue.scale_a is None and epilogue.scale_b is None and epilogue.statistics == "none"
-    repeat = THREAD.repeats.get(_call_key(a, b, epilogue, out, precision)) if is_plain else None
-    if repeat is not None:
-        repeat[0](a, b, epilogue.bias, epilogue.residual, epilogue.alpha, epilogue.beta, out)
-    elif is_fused(a, b, precision):
-        multiply(a, b, epilogue, out, precision)
-    elif out.numel():
-        out.copy_(multiply_with_torch(a, b, epilogue, precision))
+    is_emulated = a.dtype == torch.float32 and precision != "tf32"
+    if is_emulated and epilogue.activation == "swiglu":  # the two factors have scales of their own
+        sums = a.new_empty(result_shape(a, b, "none"), dtype=out.dtype)
+        compute(a, b, epilogue._replace(activation="none"), sums, precision)
+        return out.copy_(apply_activation(sums, "swiglu"))
+    if is_emulated and epilogue.residual is not None and epilogue.residual.data_ptr() == out.data_ptr():
+        # rows that two terms cannot hold are computed after the others are written
+        epilogue = epilogue._replace(residual=epilogue.residual.clone())
+    if not is_fused(a, b, precision):
+        return out.copy_(multiply_with_torch(a, b, epilogue, precision)) if out.numel() else out
+    with device_guard(a.device):
+        is_plain = epilogue.scale_a is None and epilogue.scale_b is None and epilogue.statistics == "none"
+        repeat = THREAD.repeats.get(_call_key(a, b, epilogue, out, precision)) if is_plain else None
+        if repeat is None:
+            multiply(a, b, epilogue, out, precision)
+        else:
+            repeat[0](a, b, epilogue.bias, epilogue.residual, epilogue.alpha, epilogue.beta, out)
     return out
 
 
@@ -125,21 +145,23 @@ def _launch(
     Returns:
         How to repeat it, where that is possible, and statistics of rows.
     """
-    residual, bias = epilogue.residual, epilogue.bias
-    extra = next((one.dtype for one in (residual, bias) if one is not None), out.dtype)
-    prepared = None if bias is None else bias.to(extra).contiguous()
+    given = epilogue.bias, epilogue.residual
+    dtypes = {one.dtype for one in given if one is not None} or {out.dtype}
+    extra = dtypes.pop() if len(dtypes) == 1 else torch.float32
+    bias, residual = (None if one is None else one.to(extra) for one in given)
+    bias = None if bias is None else bias.contiguous()
     activations = BF16_ACTIVATIONS if out.dtype == torch.bfloat16 else ACTIVATIONS
     variant = Variant(
         "f16", "f16", ELEMENT_TYPES[out.dtype], ELEMENT_TYPES[extra], tma_store=is_readable(out),
         bias=bias is not None, residual=residual is not None, activation=activations[epilogue.activation],
         gated=epilogue.activation == "swiglu", row_statistics=STATISTICS[epilogue.statistics],
     )  # fmt: skip
-    epilogue = epilogue._replace(bias=prepared)
+    epilogue = epilogue._replace(bias=bias, residual=residual)
     if a.dtype == torch.float32 and precision != "tf32":
         repeat, statistics = _launch_emulated(a, b_rows, out, epilogue, variant, config), None
     else:
         repeat, statistics = _launch_direct(a, b_rows, out, epilogue, variant, config)
-    is_in_place = bias is None or prepared is None or prepared.data_ptr() == bias.data_ptr()
+    is_in_place = bias is given[0] and residual is given[1]
     return repeat if is_in_place else None, statistics
 
 

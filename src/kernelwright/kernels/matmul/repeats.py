@@ -60,12 +60,12 @@ def call_key(
     Args:
         out: None if it is newly allocated.
     """
-    addresses, layout = a.data_ptr() | b.data_ptr(), None
+    layout = None
     if out is not None and not (out.is_contiguous() and out.data_ptr() % TMA_ALIGNMENT == 0):
-        addresses, layout = addresses | out.data_ptr(), out.stride()
+        layout = out.stride(), out.data_ptr() % TMA_ALIGNMENT
     return (
         a.shape, a.stride(), b.shape, b.stride(), a.dtype, b.dtype, out_dtype, layout, a.get_device(), b.get_device(),
-        addresses % TMA_ALIGNMENT, activation, precision,
+        (a.data_ptr() | b.data_ptr()) % TMA_ALIGNMENT, activation, precision,
         None if bias is None else (bias.dtype, bias.shape, bias.stride(), bias.get_device()),
         None if residual is None else (residual.dtype, residual.shape, residual.stride(), residual.get_device()),
     )  # fmt: skip

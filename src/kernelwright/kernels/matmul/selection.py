@@ -48,9 +48,12 @@ FP8_TILES: tuple[tuple[GemmConfig, float, float], ...] = (
 """The same for FP8, promoted after every 128 of K."""
 
 
-def choose_config(m: int, n: int, k: int, batch: int, variant: Variant, num_sms: int, *, terms: int = 1) -> GemmConfig:
-    """The configuration for a product of (batch, m, k) and (batch, k, n)."""
-    config = _choose_tile(m, n, k, batch, variant, num_sms, terms)
+def choose_config(
+    m: int, n: int, k: int, batch: int, variant: Variant, num_sms: int, *, terms: int = 1, use_tables: bool = True
+) -> GemmConfig:
+    """The configuration for a product of (batch, m, k) and (batch, k, n): a recorded one, else that of the model."""
+    recorded = find_recorded(m, n, k, batch, variant) if use_tables and terms == 1 else None
+    config = recorded or _choose_tile(m, n, k, batch, variant, num_sms, terms)
     placed = replace(variant, transpose_b=False) if config.swapped else variant
     while placed.shared_bytes(config) > MAX_SHARED_BYTES // config.min_blocks:
         config = replace(config, num_stages=config.num_stages - 1)
@@ -60,8 +63,6 @@ def choose_config(m: int, n: int, k: int, batch: int, variant: Variant, num_sms:
 def _choose_tile(m: int, n: int, k: int, batch: int, variant: Variant, num_sms: int, terms: int) -> GemmConfig:
     if terms == 2:
         return SPLIT_TILE
-    if recorded := find_recorded(m, n, k, batch, variant):
-        return recorded
     k_tiles = -(-k * ELEMENT_BYTES[variant.a] // SWIZZLE_BYTES)
     is_fp8 = variant.a in ("e4m3", "e5m2")
     is_swappable = batch == 1 and not is_fp8 and not variant.gated and variant.row_statistics == "kNone"

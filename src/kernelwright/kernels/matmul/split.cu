@@ -75,9 +75,11 @@ __device__ __forceinline__ void split_columns(const float* x, kw::f16* high, kw:
     constexpr int kLanes = kColumnThreads / kColumns;  // along K
     __shared__ unsigned found[kLanes][kColumns];
     const int in_block = threadIdx.x % kColumns, lane = threadIdx.x / kColumns;
-    const int column = blockIdx.x * kColumns + in_block;
+    const int blocks = (columns + kColumns - 1) / kColumns;  // of a batch
+    const long long batch = blockIdx.x / blocks;
+    const int column = blockIdx.x % blocks * kColumns + in_block;
     const bool is_inside = column < columns;
-    x += blockIdx.y * batch_stride + column;
+    x += batch * batch_stride + column;
     unsigned largest = 0;
     if (is_inside) {
 #pragma unroll 8
@@ -91,8 +93,8 @@ __device__ __forceinline__ void split_columns(const float* x, kw::f16* high, kw:
     __syncthreads();
     if (!is_inside) return;
     const Scale scale(found[0][in_block]);
-    if (lane == 0) inverse[static_cast<long long>(blockIdx.y) * columns + column] = scale.inverse;
-    const long long first = static_cast<long long>(blockIdx.y) * k * pitch + column;
+    if (lane == 0) inverse[batch * columns + column] = scale.inverse;
+    const long long first = batch * k * pitch + column;
 #pragma unroll 8
     for (int i = lane; i < k; i += kLanes) {
         const long long at = first + static_cast<long long>(i) * pitch;

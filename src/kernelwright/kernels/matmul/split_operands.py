@@ -49,7 +49,7 @@ class OperandSplit:
         self.end = self.inverse_scale + _align(4 * batch * count)
         if self.transposed:
             width = WIDE if -(-count // WIDE) * batch >= num_sms else NARROW
-            name, threads, grid = f"split_columns_{width}", COLUMN_THREADS, (-(-count // width), batch)
+            name, threads, grid = f"split_columns_{width}", COLUMN_THREADS, (-(-count // width) * batch,)
             sizes = [rows.stride(2), rows.stride(0), count, k, self._pitch]
         else:
             name, threads, grid = "split_rows", ROW_THREADS, (batch * count,)

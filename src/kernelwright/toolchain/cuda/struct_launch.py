@@ -5,12 +5,14 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Sequence
 
+from kernelwright.core.errors import UsageError
 from kernelwright.toolchain.cuda.driver import (
     TENSOR_MAP_ALIGNMENT,
     TENSOR_MAP_BYTES,
     DriverLaunch,
     align_address,
     encode_tensor_map,
+    error_text,
     load_driver,
 )
 
@@ -43,8 +45,13 @@ class StructParameter:
         encode_tensor_map(self.address + offset, address, dtype, sizes, strides, box)
 
     def replace_address(self, offset: int, address: int) -> None:
-        """Change the address of an encoded tensor map."""
-        self._replace(self.address + offset, address)
+        """Change the address of an encoded tensor map.
+
+        Raises:
+            UsageError: the driver refuses it, for one that is not a multiple of 16.
+        """
+        if status := self._replace(self.address + offset, address):
+            raise UsageError(f"no tensor map at address {address:#x}: {error_text(status)}")
 
 
 class StructLaunch(DriverLaunch):
