@@ -48,7 +48,7 @@ def load_driver() -> ctypes.PyDLL:
 
 
 def error_text(status: int) -> str:
-    """The driver's words for an error."""
+    """The driver's error string."""
     text = ctypes.c_char_p()
     load_driver().cuGetErrorString(status, ctypes.byref(text))
     return text.value.decode() if text.value else f"error {status}"
