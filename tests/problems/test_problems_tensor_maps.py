@@ -102,6 +102,10 @@ def test_a_pitch_that_tma_cannot_address_is_named(load):
     assert caught.value.where.endswith("copy.cu:4")
 
 
+def meta(*shape, dtype=torch.float32):
+    return torch.empty(shape, dtype=dtype, device="meta")
+
+
 @pytest.mark.parametrize(
     ("tensor", "box", "fault"),
     [
@@ -111,6 +115,15 @@ def test_a_pitch_that_tma_cannot_address_is_named(load):
         (torch.empty(8, 7, dtype=torch.float64), (1, 64), "its dtype is not one of uint8, float16, bfloat16, float32"),
         (torch.empty(8, 64).T, (8, 4), "its last dimension has stride 64, not 1"),
         (torch.empty(1, 64).expand(8, 64), (8, 32), "dimension 0 has a pitch of 0 bytes, not a multiple of 16"),
+        (meta(2**32, dtype=torch.uint8), (128,), ""),
+        (meta(2**32 + 16, dtype=torch.uint8), (128,), "dimension 0 has 4294967312 elements, more than 4294967296"),
+        (meta(2, 64).as_strided((2, 64), (2**38 - 4, 1)), (8, 32), ""),
+        (
+            meta(2, 64).as_strided((2, 64), (2**38, 1)),
+            (8, 32),
+            "dimension 0 has a pitch of 1099511627776 bytes, not below 1099511627776",
+        ),
+        (meta(1, 64).as_strided((1, 64), (2**38, 1)), (8, 32), ""),
     ],
 )
 def test_limits_of_tma(tensor, box, fault):

@@ -15,10 +15,10 @@ import torch
 from kernelwright.core.errors import CandidateError, DeviceError, UsageError
 from kernelwright.problems.compiled import CompiledProgram, check_reads_parameters
 from kernelwright.problems.header import Header, LaunchDeclaration, parse_header
-from kernelwright.problems.map_limits import MAP_PITCH_BYTES
 from kernelwright.problems.plan import InvocationPlanner, ResolvedLaunch, ResolvedMap
 from kernelwright.problems.problem import Candidate, Problem
 from kernelwright.problems.prototype import Parameter, find_extern_c_functions, find_prototype
+from kernelwright.toolchain.cuda.driver import MAP_PITCH_BYTES, tensor_map
 
 FLOAT_TYPES = ("float", "double")
 INTEGER_BITS = {"int": 32, "int32_t": 32, "int64_t": 64, "long": 64, "longlong": 64, "size_t": 64, "unsigned": 32}
@@ -69,8 +69,6 @@ class CudaProgram(CompiledProgram):
 
     def encode_map(self, planned: ResolvedMap, tensor: torch.Tensor) -> Any:
         """The tensor map of a tensor; cached, since encoding one takes microseconds."""
-        from kernelwright.toolchain.cuda.driver import tensor_map
-
         dtype, address = str(tensor.dtype).removeprefix("torch."), tensor.data_ptr()
         if address % MAP_PITCH_BYTES:
             message = f"{planned.tensor} begins at {address:#x}: TMA addresses multiples of {MAP_PITCH_BYTES} bytes"
