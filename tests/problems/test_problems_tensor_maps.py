@@ -1,5 +1,8 @@
 """Tensor maps of CUDA C++ candidates: what a header declares, what TMA cannot address, and copies on a GPU."""
 
+import ctypes
+import math
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -47,6 +50,16 @@ extern "C" __global__ void copy(const __grid_constant__ kw::TensorMap x_map,
 }
 """
 
+IN_PLACE = """// kw: entry  negate
+// kw: dims   x: float32[M, N]
+// kw: out    x
+// kw: map    x_map: x[32, 32]
+// kw: grid   cdiv(N, 32), cdiv(M, 32)
+// kw: block  32
+// kw: args   x_map
+extern "C" __global__ void negate(const __grid_constant__ kw::TensorMap x_map) {}
+"""
+
 
 @pytest.fixture
 def load(tmp_path):
@@ -81,6 +94,11 @@ WRONG = [
     (("x_map: x[32, 32]", "x_map: x[32, 3]"), "a row of the box is 12 bytes, not a multiple of 16", 4),
     (("x_map: x[32, 32]", "x_map: x[2, 32, 32]"), "a box of 3 dimensions does not fit a tensor of 2", 4),
     (("x_map: x[32, 32]", "x_map: x[R, 32]"), "cannot evaluate R", 4),
+    (("map    x_map: x[32, 32]", "map    x: x[32, 32]"), "map x has the name of a tensor or number", 4),
+    (("out_map", "out"), "map out has the name of a tensor or number", 5),
+    (("map    x_map: x[32, 32]", "map    N: x[32, 32]"), "map N has the name of a tensor or number", 4),
+    (("// kw: grid", "// kw: let x_map = 1\n// kw: grid"), "map x_map has the name of a tensor or number", 4),
+    (("// kw: grid", "// kw: temp x_map: uint8[1]\n// kw: grid"), "map x_map has the name of a tensor or number", 4),
     (("map    out_map: out", "map    x_map: out"), "map x_map is declared twice", 5),
     (("x_map, out_map, N", "N, out_map, x_map"), "is passed as a number, but the parameter is `const", 12),
     (("x_map, out_map, N", "x_map, out_map, x_map"), "x_map is a tensor map, but the parameter is `int N`", 12),
@@ -88,7 +106,9 @@ WRONG = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("change", "message", "line"), WRONG, ids=[message for _, message, _ in WRONG])
+@pytest.mark.parametrize(
+    ("change", "message", "line"), WRONG, ids=[f"{change[1]}: {message}" for change, message, _ in WRONG]
+)
 def test_an_invalid_map_is_named_with_its_line(load, change, message, line):
     with pytest.raises(SignatureError) as caught:
         load(COPY.replace(*change))
@@ -142,36 +162,70 @@ def test_equal_maps_are_encoded_once_and_unused_strides_replaced(monkeypatch):
     driver.tensor_map.cache_clear()
 
 
+@dataclass
+class EncodedMap:
+    address: int
+    swizzle: int
+    memory: bytearray
+    """Content of the tensor when its map was encoded."""
+
+
 @pytest.fixture
 def launched(monkeypatch):
-    """Arguments of launches and encoded maps, without a GPU."""
+    """Arguments of launches and encoded maps, without a GPU; a launch through one map negates its tensor."""
     calls = []
+
+    def launch(grid, block, arguments, shared):
+        calls.append((grid, arguments))
+        if len(arguments) == 1:
+            encoded = calls[-2]
+            values = -torch.frombuffer(encoded.memory, dtype=torch.float32)
+            ctypes.memmove(encoded.address, values.data_ptr(), values.nbytes)
+
+    def encode(destination, address, dtype, sizes, strides, box, swizzle):
+        memory = bytearray(ctypes.string_at(address, 4 * math.prod(sizes)))
+        calls.append(EncodedMap(address, swizzle, memory))
+
     monkeypatch.setattr(cuda, "_require_tma", lambda program: None)
-    monkeypatch.setitem(
-        cuda.KERNEL_COMPILERS,
-        "cpu",
-        lambda *_: lambda grid, block, arguments, shared: calls.append((grid, arguments)),
-    )
-    monkeypatch.setattr(
-        driver, "encode_tensor_map", lambda destination, address, *_: calls.append(("encoded", address % 16))
-    )
+    monkeypatch.setitem(cuda.KERNEL_COMPILERS, "cpu", lambda *_: launch)
+    monkeypatch.setattr(driver, "encode_tensor_map", encode)
     driver.tensor_map.cache_clear()
     yield calls
     driver.tensor_map.cache_clear()
 
 
+def aligned_and_misaligned(rows, columns):
+    """Views that begin at a multiple of 16 bytes and 4 bytes after one."""
+    memory = torch.randn(rows * columns + 4)
+    first = -memory.data_ptr() // 4 % 4
+    for skipped in (first, first + 1):
+        yield skipped == first, memory[skipped:][: rows * columns].view(rows, columns)
+
+
 def test_a_launch_receives_maps_and_a_misaligned_input_is_copied(load, launched):
     program = load(COPY)
-    aligned = torch.randn(70 * 68 + 16)
-    first = -aligned.data_ptr() // 4 % 4  # the next element at a multiple of 16 bytes
-    for skipped in (first, first + 1):
-        x = aligned[skipped:][: 70 * 68].view(70, 68)
+    for aligned, x in aligned_and_misaligned(70, 68):
         program(x)
         *encoded, (grid, (x_map, out_map, n)) = launched
         launched.clear()
-        assert encoded == [("encoded", 0)] * len(encoded)
+        (x_encoded,) = (one for one in encoded if one.swizzle == 128)
+        assert (x_encoded.address == x.data_ptr()) == aligned
+        assert all(one.address % 16 == 0 for one in encoded)
+        assert torch.equal(torch.frombuffer(x_encoded.memory, dtype=torch.float32), x.flatten())
         assert (grid, n) == ((3, 3), 68)
         assert {type(x_map), type(out_map)} == {driver.TensorMap}
+
+
+def test_a_misaligned_output_in_place_is_copied_back(load, launched):
+    program = load(IN_PLACE)
+    for aligned, x in aligned_and_misaligned(70, 68):
+        expected = -x
+        assert program(x) is x
+        encoded, _ = launched
+        launched.clear()
+        assert (encoded.address == x.data_ptr()) == aligned
+        assert encoded.address % 16 == 0
+        assert torch.equal(x, expected)
 
 
 def test_a_strided_input_must_begin_at_a_multiple_of_16_bytes(load, launched):
