@@ -10,6 +10,7 @@ import torch
 
 from kernelwright.core.errors import DeviceError, SignatureError, UsageError
 from kernelwright.problems import Problem, cuda, load_candidate
+from kernelwright.problems.gpu_requirement import find_gpu_requirement
 from kernelwright.problems.header import parse_header
 from kernelwright.problems.map_limits import find_map_fault
 from kernelwright.toolchain.cuda import driver
@@ -81,8 +82,23 @@ def test_a_map_names_a_tensor_a_box_and_a_swizzle():
 
 
 def test_a_valid_source_with_maps_needs_a_gpu_with_tma(load):
-    with pytest.raises(DeviceError, match="needs wgmma and TMA: run it on a Hopper GPU"):
+    with pytest.raises(DeviceError, match=r"copy.cu needs TMA: run it on a GPU of compute capability 9\.0 or later"):
         load(COPY)
+
+
+@pytest.mark.parametrize(
+    ("capability", "tma", "wgmma"),
+    [(None, False, False), ((8, 9), False, False), ((9, 0), True, True), ((10, 0), True, False)],
+)
+def test_wgmma_needs_hopper_and_tma_a_later_gpu_too(monkeypatch, tmp_path, capability, tma, wgmma):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: capability is not None)
+    monkeypatch.setattr("torch.cuda.get_device_capability", lambda: capability)
+    copy, product = tmp_path / "copy.cu", tmp_path / "product.cu"
+    copy.write_text(COPY)
+    (tmp_path / "tile.cuh").write_text('#include "kw/ptx/wgmma.cuh"\n')
+    product.write_text('#include "tile.cuh"\n')
+    assert find_gpu_requirement([copy]).is_met() == tma
+    assert find_gpu_requirement([copy, product]).is_met() == wgmma
 
 
 WRONG = [
@@ -186,7 +202,7 @@ def launched(monkeypatch):
         memory = bytearray(ctypes.string_at(address, 4 * math.prod(sizes)))
         calls.append(EncodedMap(address, swizzle, memory))
 
-    monkeypatch.setattr(cuda, "_require_tma", lambda program: None)
+    monkeypatch.setattr(cuda, "_require_tma", lambda path, device: None)
     monkeypatch.setitem(cuda.KERNEL_COMPILERS, "cpu", lambda *_: launch)
     monkeypatch.setattr(driver, "encode_tensor_map", encode)
     driver.tensor_map.cache_clear()
