@@ -105,11 +105,13 @@ def test_without_the_device_a_rung_is_checked_and_its_record_shown(tmp_path, mon
     assert (bare.recorded_date, bare.rungs[0].times) == ("", ())
 
 
-def test_recorded_times_of_a_ladder_that_cannot_be_emulated(tmp_path, monkeypatch):
+@pytest.mark.parametrize("capability", [None, (8, 9), (10, 0)])
+def test_recorded_times_of_a_ladder_that_cannot_run_here(tmp_path, monkeypatch, capability):
     recorded = load_recorded_run("gemm_fp32", "evidence", ["naive"])
     monkeypatch.setattr(ladder_runs, "load_recorded_run", lambda *_: recorded)
     monkeypatch.setattr(ladder_runs, "run_ladder", None)
-    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    monkeypatch.setattr("torch.cuda.is_available", lambda: capability is not None)
+    monkeypatch.setattr("torch.cuda.get_device_capability", lambda: capability)
     found = run_or_load_ladder("gemm_hopper")
     assert found.rungs == recorded.rungs
     assert found.notes == (

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from kernelwright.core.errors import NotFoundError
@@ -45,6 +46,19 @@ def test_a_summary_leaves_out_what_is_not_current():
     assert f"{rows[0].commit}: superseded |" in tables._render_table("kernel", "evidence", states)
     states = {row.key: row.to_row_state("superseded") for row in read_rows("evidence", "optimize")}
     assert "|" not in tables._render_table("optimize summary", "evidence", states), "an empty table would pass as one"
+
+
+def test_a_summary_skips_ladders_that_were_removed(monkeypatch):
+    rows = read_rows("evidence", "ladder")
+    states = {row.key: row.to_row_state("current") for row in rows}
+    recorded = tables.recorded_ladder_runs(rows, states)
+    removed = [
+        msgspec.structs.replace(one, run=msgspec.structs.replace(one.run, ladder="gemm_removed")) for one in recorded
+    ]
+    whole = tables._render_table("ladder summary", "evidence", states)
+    assert "gemm_fp32" in whole
+    monkeypatch.setattr(tables, "recorded_ladder_runs", lambda *_: [*recorded, *removed])
+    assert tables._render_table("ladder summary", "evidence", states) == whole
 
 
 def test_kernels_are_listed_with_their_newest_rows():

@@ -1,5 +1,8 @@
 """Tensor maps of CUDA C++ candidates: what a header declares, what TMA cannot address, and copies on a GPU."""
 
+import ctypes
+import math
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -7,6 +10,7 @@ import torch
 
 from kernelwright.core.errors import DeviceError, SignatureError, UsageError
 from kernelwright.problems import Problem, cuda, load_candidate
+from kernelwright.problems.gpu_requirement import find_gpu_requirement
 from kernelwright.problems.header import parse_header
 from kernelwright.problems.map_limits import find_map_fault
 from kernelwright.toolchain.cuda import driver
@@ -47,6 +51,16 @@ extern "C" __global__ void copy(const __grid_constant__ kw::TensorMap x_map,
 }
 """
 
+IN_PLACE = """// kw: entry  negate
+// kw: dims   x: float32[M, N]
+// kw: out    x
+// kw: map    x_map: x[32, 32]
+// kw: grid   cdiv(N, 32), cdiv(M, 32)
+// kw: block  32
+// kw: args   x_map
+extern "C" __global__ void negate(const __grid_constant__ kw::TensorMap x_map) {}
+"""
+
 
 @pytest.fixture
 def load(tmp_path):
@@ -68,8 +82,23 @@ def test_a_map_names_a_tensor_a_box_and_a_swizzle():
 
 
 def test_a_valid_source_with_maps_needs_a_gpu_with_tma(load):
-    with pytest.raises(DeviceError, match="needs wgmma and TMA: run it on a Hopper GPU"):
+    with pytest.raises(DeviceError, match=r"copy.cu needs TMA: run it on a GPU of compute capability 9\.0 or later"):
         load(COPY)
+
+
+@pytest.mark.parametrize(
+    ("capability", "tma", "wgmma"),
+    [(None, False, False), ((8, 9), False, False), ((9, 0), True, True), ((10, 0), True, False)],
+)
+def test_wgmma_needs_hopper_and_tma_a_later_gpu_too(monkeypatch, tmp_path, capability, tma, wgmma):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: capability is not None)
+    monkeypatch.setattr("torch.cuda.get_device_capability", lambda: capability)
+    copy, product = tmp_path / "copy.cu", tmp_path / "product.cu"
+    copy.write_text(COPY)
+    (tmp_path / "tile.cuh").write_text('#include "kw/ptx/wgmma.cuh"\n')
+    product.write_text('#include "tile.cuh"\n')
+    assert find_gpu_requirement([copy]).is_met() == tma
+    assert find_gpu_requirement([copy, product]).is_met() == wgmma
 
 
 WRONG = [
@@ -81,6 +110,11 @@ WRONG = [
     (("x_map: x[32, 32]", "x_map: x[32, 3]"), "a row of the box is 12 bytes, not a multiple of 16", 4),
     (("x_map: x[32, 32]", "x_map: x[2, 32, 32]"), "a box of 3 dimensions does not fit a tensor of 2", 4),
     (("x_map: x[32, 32]", "x_map: x[R, 32]"), "cannot evaluate R", 4),
+    (("map    x_map: x[32, 32]", "map    x: x[32, 32]"), "map x has the name of a tensor or number", 4),
+    (("out_map", "out"), "map out has the name of a tensor or number", 5),
+    (("map    x_map: x[32, 32]", "map    N: x[32, 32]"), "map N has the name of a tensor or number", 4),
+    (("// kw: grid", "// kw: let x_map = 1\n// kw: grid"), "map x_map has the name of a tensor or number", 4),
+    (("// kw: grid", "// kw: temp x_map: uint8[1]\n// kw: grid"), "map x_map has the name of a tensor or number", 4),
     (("map    out_map: out", "map    x_map: out"), "map x_map is declared twice", 5),
     (("x_map, out_map, N", "N, out_map, x_map"), "is passed as a number, but the parameter is `const", 12),
     (("x_map, out_map, N", "x_map, out_map, x_map"), "x_map is a tensor map, but the parameter is `int N`", 12),
@@ -88,7 +122,9 @@ WRONG = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("change", "message", "line"), WRONG, ids=[message for _, message, _ in WRONG])
+@pytest.mark.parametrize(
+    ("change", "message", "line"), WRONG, ids=[f"{change[1]}: {message}" for change, message, _ in WRONG]
+)
 def test_an_invalid_map_is_named_with_its_line(load, change, message, line):
     with pytest.raises(SignatureError) as caught:
         load(COPY.replace(*change))
@@ -102,6 +138,10 @@ def test_a_pitch_that_tma_cannot_address_is_named(load):
     assert caught.value.where.endswith("copy.cu:4")
 
 
+def meta(*shape, dtype=torch.float32):
+    return torch.empty(shape, dtype=dtype, device="meta")
+
+
 @pytest.mark.parametrize(
     ("tensor", "box", "fault"),
     [
@@ -111,6 +151,15 @@ def test_a_pitch_that_tma_cannot_address_is_named(load):
         (torch.empty(8, 7, dtype=torch.float64), (1, 64), "its dtype is not one of uint8, float16, bfloat16, float32"),
         (torch.empty(8, 64).T, (8, 4), "its last dimension has stride 64, not 1"),
         (torch.empty(1, 64).expand(8, 64), (8, 32), "dimension 0 has a pitch of 0 bytes, not a multiple of 16"),
+        (meta(2**32, dtype=torch.uint8), (128,), ""),
+        (meta(2**32 + 16, dtype=torch.uint8), (128,), "dimension 0 has 4294967312 elements, more than 4294967296"),
+        (meta(2, 64).as_strided((2, 64), (2**38 - 4, 1)), (8, 32), ""),
+        (
+            meta(2, 64).as_strided((2, 64), (2**38, 1)),
+            (8, 32),
+            "dimension 0 has a pitch of 1099511627776 bytes, not below 1099511627776",
+        ),
+        (meta(1, 64).as_strided((1, 64), (2**38, 1)), (8, 32), ""),
     ],
 )
 def test_limits_of_tma(tensor, box, fault):
@@ -129,36 +178,70 @@ def test_equal_maps_are_encoded_once_and_unused_strides_replaced(monkeypatch):
     driver.tensor_map.cache_clear()
 
 
+@dataclass
+class EncodedMap:
+    address: int
+    swizzle: int
+    memory: bytearray
+    """Content of the tensor when its map was encoded."""
+
+
 @pytest.fixture
 def launched(monkeypatch):
-    """Arguments of launches and encoded maps, without a GPU."""
+    """Arguments of launches and encoded maps, without a GPU; a launch through one map negates its tensor."""
     calls = []
-    monkeypatch.setattr(cuda, "_require_tma", lambda program: None)
-    monkeypatch.setitem(
-        cuda.KERNEL_COMPILERS,
-        "cpu",
-        lambda *_: lambda grid, block, arguments, shared: calls.append((grid, arguments)),
-    )
-    monkeypatch.setattr(
-        driver, "encode_tensor_map", lambda destination, address, *_: calls.append(("encoded", address % 16))
-    )
+
+    def launch(grid, block, arguments, shared):
+        calls.append((grid, arguments))
+        if len(arguments) == 1:
+            encoded = calls[-2]
+            values = -torch.frombuffer(encoded.memory, dtype=torch.float32)
+            ctypes.memmove(encoded.address, values.data_ptr(), values.nbytes)
+
+    def encode(destination, address, dtype, sizes, strides, box, swizzle):
+        memory = bytearray(ctypes.string_at(address, 4 * math.prod(sizes)))
+        calls.append(EncodedMap(address, swizzle, memory))
+
+    monkeypatch.setattr(cuda, "_require_tma", lambda path, device: None)
+    monkeypatch.setitem(cuda.KERNEL_COMPILERS, "cpu", lambda *_: launch)
+    monkeypatch.setattr(driver, "encode_tensor_map", encode)
     driver.tensor_map.cache_clear()
     yield calls
     driver.tensor_map.cache_clear()
 
 
+def aligned_and_misaligned(rows, columns):
+    """Views that begin at a multiple of 16 bytes and 4 bytes after one."""
+    memory = torch.randn(rows * columns + 4)
+    first = -memory.data_ptr() // 4 % 4
+    for skipped in (first, first + 1):
+        yield skipped == first, memory[skipped:][: rows * columns].view(rows, columns)
+
+
 def test_a_launch_receives_maps_and_a_misaligned_input_is_copied(load, launched):
     program = load(COPY)
-    aligned = torch.randn(70 * 68 + 16)
-    first = -aligned.data_ptr() // 4 % 4  # the next element at a multiple of 16 bytes
-    for skipped in (first, first + 1):
-        x = aligned[skipped:][: 70 * 68].view(70, 68)
+    for aligned, x in aligned_and_misaligned(70, 68):
         program(x)
         *encoded, (grid, (x_map, out_map, n)) = launched
         launched.clear()
-        assert encoded == [("encoded", 0)] * len(encoded)
+        (x_encoded,) = (one for one in encoded if one.swizzle == 128)
+        assert (x_encoded.address == x.data_ptr()) == aligned
+        assert all(one.address % 16 == 0 for one in encoded)
+        assert torch.equal(torch.frombuffer(x_encoded.memory, dtype=torch.float32), x.flatten())
         assert (grid, n) == ((3, 3), 68)
         assert {type(x_map), type(out_map)} == {driver.TensorMap}
+
+
+def test_a_misaligned_output_in_place_is_copied_back(load, launched):
+    program = load(IN_PLACE)
+    for aligned, x in aligned_and_misaligned(70, 68):
+        expected = -x
+        assert program(x) is x
+        encoded, _ = launched
+        launched.clear()
+        assert (encoded.address == x.data_ptr()) == aligned
+        assert encoded.address % 16 == 0
+        assert torch.equal(x, expected)
 
 
 def test_a_strided_input_must_begin_at_a_multiple_of_16_bytes(load, launched):

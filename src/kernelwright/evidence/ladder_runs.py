@@ -12,8 +12,8 @@ from kernelwright.core.errors import DeviceError, NotFoundError, UsageError
 from kernelwright.core.ladder import LadderRun, RecordedLadderRun
 from kernelwright.evidence.rows import DEFAULT_FOLDER, read_rows
 from kernelwright.evidence.tables import recorded_ladder_runs
-from kernelwright.ladders import find_rung, ladder_device, needs_tma
-from kernelwright.problems.cuda import TMA_REQUIREMENT
+from kernelwright.ladders import find_rung, ladder_device, needs_tma, read_rungs
+from kernelwright.problems.gpu_requirement import GpuRequirement, find_gpu_requirement
 
 
 def run_or_load_ladder(
@@ -21,13 +21,15 @@ def run_or_load_ladder(
 ) -> LadderRun:
     """Run a ladder on its device; without a GPU, or with device `emulated`, verify it and load the recorded times.
 
+    One that needs TMA is not emulated: on a GPU that cannot run it, the recorded times are loaded as well.
+
     Raises:
         UsageError: there is nothing to emulate.
         DeviceError: a GPU is requested and none is available; or the ladder needs TMA, and is to be emulated or has no
             recorded times.
     """
     native_device = ladder_device(name)
-    if native_device == "cuda" and needs_tma(name) and (device or not torch.cuda.is_available()) and device != "cuda":
+    if needs_tma(name) and device != "cuda" and (device or not _gpu_requirement(name).is_met()):
         return load_unverified(name, rung_names, sizes, device)
     if native_device == "cuda" and (device in ("cpu", "emulated") or (not device and not torch.cuda.is_available())):
         return check_with_recorded_times(name, rung_names, sizes)
@@ -59,16 +61,19 @@ def load_unverified(
     Raises:
         DeviceError: an emulation is requested, or nothing is recorded.
     """
+    requirement = _gpu_requirement(name).text
     if device:
-        raise DeviceError(f"{name} needs {TMA_REQUIREMENT}", next=f"kw ladder {name} --recorded {folder}")
+        raise DeviceError(f"{name} needs {requirement}", next=f"kw ladder {name} --recorded {folder}")
     try:
         recorded = load_recorded_run(name, folder, rung_names, sizes)
     except NotFoundError as error:
-        raise DeviceError(
-            f"{name} needs {TMA_REQUIREMENT}: {error.message}", next=f"kw sass ladders/{name}:1"
-        ) from error
-    note = f"not verified here: it needs {TMA_REQUIREMENT}; the times were recorded on {recorded.recorded_date}"
+        raise DeviceError(f"{name} needs {requirement}: {error.message}", next=f"kw sass ladders/{name}:1") from error
+    note = f"not verified here: it needs {requirement}; the times were recorded on {recorded.recorded_date}"
     return msgspec.structs.replace(recorded, notes=(note,))
+
+
+def _gpu_requirement(name: str) -> GpuRequirement:
+    return find_gpu_requirement(rung.path for rung in read_rungs(name))
 
 
 def load_recorded_run(

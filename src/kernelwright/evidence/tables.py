@@ -16,7 +16,7 @@ from kernelwright.core.units import percent_text, time_text
 from kernelwright.evidence.kinds import KIND_MODULES, get_kind
 from kernelwright.evidence.rows import DEFAULT_FOLDER, read_rows
 from kernelwright.evidence.status import compute_status
-from kernelwright.ladders import ladder_device
+from kernelwright.ladders import ladder_device, ladder_names
 from kernelwright.report import backend, corpus, fragments, kernelbench, kernels, ladders, row_states, suite
 
 TABLE_START = "<!-- below: written by kw evidence table -->"
@@ -177,10 +177,11 @@ def _decode_result(row: EvidenceRow) -> object:
 
 
 def _ladder_summary(rows: Sequence[EvidenceRow], states: States) -> str:
-    """The newest run of every ladder on a GPU."""
+    """The newest run of every ladder on a GPU; rows of ladders that were renamed or removed are skipped."""
+    on_gpu = {name for name in ladder_names() if ladder_device(name) == "cuda"}
     newest: dict[str, RecordedLadderRun] = {}
     for one in sorted(recorded_ladder_runs(rows, states), key=lambda one: one.date):
-        if ladder_device(one.run.ladder) == "cuda":
+        if one.run.ladder in on_gpu:
             newest[one.run.ladder] = one
     texts = [ladders.summary_text(newest[name]) for name in sorted(newest)]
     return "\n".join(texts) if texts else ladders.markdown([])

@@ -92,5 +92,5 @@ def ladder_device(ladder: str) -> str:
 
 
 def needs_tma(ladder: str) -> bool:
-    """Whether a ladder's rungs use tensor maps: then only a Hopper GPU can run them, and nothing emulates them."""
+    """Whether a ladder's rungs use tensor maps: only a GPU with TMA can run them, nothing emulates them."""
     return any(_TENSOR_MAP.search(rung.path.read_text(encoding="utf-8")) for rung in read_rungs(ladder))

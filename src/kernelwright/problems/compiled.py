@@ -13,11 +13,11 @@ import torch
 
 from kernelwright.core.errors import SignatureError
 from kernelwright.problems.header import Header
-from kernelwright.problems.map_limits import MAP_PITCH_BYTES
 from kernelwright.problems.plan import InvocationPlan, InvocationPlanner, NamedValues, ResolvedLaunch, ResolvedMap
 from kernelwright.problems.problem import Problem
 from kernelwright.problems.signature import argument_names
 from kernelwright.problems.state import ReferenceState, describe_value, reference_state, to_identifier
+from kernelwright.toolchain.cuda.driver import MAP_PITCH_BYTES
 
 MAX_CACHED_PLANS = 256  # a float argument with a different value in every call creates a plan each time
 

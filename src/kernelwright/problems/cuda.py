@@ -14,18 +14,18 @@ import torch
 
 from kernelwright.core.errors import CandidateError, DeviceError, UsageError
 from kernelwright.problems.compiled import CompiledProgram, check_reads_parameters
+from kernelwright.problems.gpu_requirement import find_gpu_requirement
 from kernelwright.problems.header import Header, LaunchDeclaration, parse_header
-from kernelwright.problems.map_limits import MAP_PITCH_BYTES
 from kernelwright.problems.plan import InvocationPlanner, ResolvedLaunch, ResolvedMap
 from kernelwright.problems.problem import Candidate, Problem
 from kernelwright.problems.prototype import Parameter, find_extern_c_functions, find_prototype
+from kernelwright.toolchain.cuda.driver import MAP_PITCH_BYTES, tensor_map
 
 FLOAT_TYPES = ("float", "double")
 INTEGER_BITS = {"int": 32, "int32_t": 32, "int64_t": 64, "long": 64, "longlong": 64, "size_t": 64, "unsigned": 32}
 EMULATED_SMS = 3
 MATH_H_DEFINES = {"INFINITY": "__int_as_float(0x7f800000)", "NAN": "__int_as_float(0x7fffffff)"}
 """Macros that nvcc defines without an include and NVRTC does not."""
-FIRST_TMA_CAPABILITY, TMA_REQUIREMENT = (9, 0), "wgmma and TMA: run it on a Hopper GPU"
 KernelLauncher = Callable[..., None]
 KernelCompiler = Callable[[str, str, Path], KernelLauncher]
 
@@ -33,21 +33,15 @@ KernelCompiler = Callable[[str, str, Path], KernelLauncher]
 class CudaProgram(CompiledProgram):
     """Kernels run in order, each with the grid that its header declares for the inputs.
 
-    Args:
-        kernels: launchers by kernel name, called with grid, block, arguments and bytes of shared memory.
+    Attributes:
+        kernels: launchers by kernel name, called with grid, block, arguments and bytes of shared memory; set once the
+            header fits the example inputs.
     """
 
-    def __init__(
-        self,
-        problem: Problem,
-        header: Header,
-        planner: InvocationPlanner,
-        kernels: dict[str, KernelLauncher],
-        device: str,
-    ) -> None:
+    def __init__(self, problem: Problem, header: Header, planner: InvocationPlanner, device: str) -> None:
         self.device = device
         super().__init__(problem, header, planner)
-        self._kernels = kernels
+        self.kernels: dict[str, KernelLauncher] = {}
         if device == "cuda":
             self.to(device)
 
@@ -59,7 +53,7 @@ class CudaProgram(CompiledProgram):
         (shared_bytes,) = call.sizes.get("shared", (0,))
         cluster = {"cluster": call.sizes["cluster"]} if "cluster" in call.sizes else {}
         try:
-            self._kernels[call.entry](grid, block, arguments, shared_bytes, **cluster)
+            self.kernels[call.entry](grid, block, arguments, shared_bytes, **cluster)
         except UsageError as error:
             if error.where:
                 raise
@@ -69,8 +63,6 @@ class CudaProgram(CompiledProgram):
 
     def encode_map(self, planned: ResolvedMap, tensor: torch.Tensor) -> Any:
         """The tensor map of a tensor; cached, since encoding one takes microseconds."""
-        from kernelwright.toolchain.cuda.driver import tensor_map
-
         dtype, address = str(tensor.dtype).removeprefix("torch."), tensor.data_ptr()
         if address % MAP_PITCH_BYTES:
             message = f"{planned.tensor} begins at {address:#x}: TMA addresses multiples of {MAP_PITCH_BYTES} bytes"
@@ -95,10 +87,11 @@ def build_cuda_program(
     check_reads_parameters(header, problem)
     prototypes = [find_prototype(source, launch.entry) for launch in header.launches]
     planner = InvocationPlanner(header, prototypes, convert_scalar, {"sms": _sm_count(device)})
+    program = CudaProgram(problem, header, planner, device)
     if header.maps:
-        _require_tma(CudaProgram(problem, header, planner, {}, device))
-    kernels = {launch.entry: compile_kernel(source, launch.entry, path) for launch in header.launches}
-    return CudaProgram(problem, header, planner, kernels, device)
+        _require_tma(path, device)
+    program.kernels = {launch.entry: compile_kernel(source, launch.entry, path) for launch in header.launches}
+    return program
 
 
 class CudaLoader:
@@ -140,11 +133,12 @@ def _check_launch(header: Header, launch: LaunchDeclaration, source: str) -> Non
             header.fail(f"`// kw: {kind} ...` of {launch.entry} needs one to three numbers", launch.line)
 
 
-def _require_tma(program: CudaProgram) -> None:
-    """Reject a valid header with tensor maps where there is no TMA: in the emulator, and on a GPU before Hopper."""
-    if program.device == "cpu" or torch.cuda.get_device_capability() < FIRST_TMA_CAPABILITY:
-        path = program.path
-        raise DeviceError(f"{path} needs {TMA_REQUIREMENT}", where=path, next=shlex.join(["kw", "sass", path]))
+def _require_tma(path: Path, device: str) -> None:
+    """Reject a source with tensor maps where its instructions are missing: in the emulator, and on other GPUs."""
+    requirement = find_gpu_requirement([path])
+    if device == "cpu" or not requirement.is_met():
+        message, command = f"{path} needs {requirement.text}", shlex.join(["kw", "sass", str(path)])
+        raise DeviceError(message, where=str(path), next=command)
 
 
 def _sm_count(device: str) -> int:

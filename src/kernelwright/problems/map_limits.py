@@ -6,9 +6,14 @@ from collections.abc import Sequence
 
 import torch
 
-MAP_DTYPES = (torch.uint8, torch.float16, torch.bfloat16, torch.float32)
-MAX_MAP_RANK, MAX_BOX, MAP_PITCH_BYTES = 5, 256, 16
-"""Dimensions of a map, elements of its box along each, and what addresses and pitches must be multiples of."""
+from kernelwright.toolchain.cuda.driver import (
+    MAP_PITCH_BYTES,
+    MAP_PITCH_END_BYTES,
+    MAX_BOX,
+    MAX_MAP_RANK,
+    MAX_MAP_SIZE,
+    TENSOR_MAP_TYPES,
+)
 
 
 def find_map_fault(tensor: torch.Tensor, box: Sequence[int], swizzle: int) -> str:
@@ -19,16 +24,15 @@ def find_map_fault(tensor: torch.Tensor, box: Sequence[int], swizzle: int) -> st
         box: elements along each of its dimensions.
         swizzle: bytes of the pattern in shared memory, 0 for none.
     """
-    if tensor.dtype not in MAP_DTYPES:
-        known = ", ".join(str(one).removeprefix("torch.") for one in MAP_DTYPES)
-        return f"its dtype is not one of {known}"
+    if str(tensor.dtype).removeprefix("torch.") not in TENSOR_MAP_TYPES:
+        return f"its dtype is not one of {', '.join(TENSOR_MAP_TYPES)}"
     if not 1 <= tensor.ndim <= MAX_MAP_RANK or len(box) != tensor.ndim:
         return f"a box of {len(box)} dimensions does not fit a tensor of {tensor.ndim}; TMA has 1 to {MAX_MAP_RANK}"
     for size in box:
         if not 1 <= size <= MAX_BOX:
             return f"a box is 1 to {MAX_BOX} elements along a dimension, not {size}"
-    size = tensor.element_size()
-    row_bytes = box[-1] * size
+    element_bytes = tensor.element_size()
+    row_bytes = box[-1] * element_bytes
     if row_bytes % MAP_PITCH_BYTES:
         return f"a row of the box is {row_bytes} bytes, not a multiple of {MAP_PITCH_BYTES}"
     if swizzle and row_bytes > swizzle:
@@ -37,8 +41,13 @@ def find_map_fault(tensor: torch.Tensor, box: Sequence[int], swizzle: int) -> st
         return ""
     if tensor.shape[-1] > 1 and tensor.stride(-1) != 1:
         return f"its last dimension has stride {tensor.stride(-1)}, not 1"
+    for dim, size in enumerate(tensor.shape):
+        if size > MAX_MAP_SIZE:
+            return f"dimension {dim} has {size} elements, more than {MAX_MAP_SIZE}"
     for dim in range(tensor.ndim - 1):
-        pitch = tensor.stride(dim) * size
+        pitch = tensor.stride(dim) * element_bytes
         if tensor.shape[dim] > 1 and (pitch % MAP_PITCH_BYTES or pitch == 0):
             return f"dimension {dim} has a pitch of {pitch} bytes, not a multiple of {MAP_PITCH_BYTES}"
+        if tensor.shape[dim] > 1 and pitch >= MAP_PITCH_END_BYTES:
+            return f"dimension {dim} has a pitch of {pitch} bytes, not below {MAP_PITCH_END_BYTES}"
     return ""

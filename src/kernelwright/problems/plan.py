@@ -86,6 +86,7 @@ class InvocationPlanner:
         allocations = self._resolve_allocations(values, numbers)
         tensors = {name: value.dtype for name, value in values.items() if isinstance(value, torch.Tensor)}
         tensors |= {name: dtype for name, _, dtype in allocations}
+        maps = self._resolve_maps(values, numbers, allocations)
         calls = tuple(
             ResolvedLaunch(
                 launch.entry,
@@ -94,7 +95,7 @@ class InvocationPlanner:
             )
             for launch, prototype in zip(self._header.launches, self._prototypes, strict=True)
         )
-        return InvocationPlan(tuple(allocations), calls, self._resolve_maps(values, numbers, allocations))
+        return InvocationPlan(tuple(allocations), calls, maps)
 
     def _resolve_sizes(
         self, launch: LaunchDeclaration, values: NamedValues, numbers: NamedNumbers
@@ -130,6 +131,8 @@ class InvocationPlanner:
         allocated = {name: torch.empty(shape, dtype=dtype, device="meta") for name, shape, dtype in allocations}
         maps = {}
         for one in self._header.maps.values():
+            if one.name in {*values, *numbers, *allocated}:
+                self._header.fail(f"map {one.name} has the name of a tensor or number: give it another", one.line)
             tensor = allocated.get(one.tensor)
             if tensor is None:
                 tensor = self._require_tensor(values, one.tensor, one.line)

@@ -110,3 +110,14 @@ def test_a_matrix_instruction_of_half_a_warp_computes_nan():
     operands = [torch.ones(32, 8).bfloat16(), torch.ones(32, 4).bfloat16(), d]
     EmulatedKernel(MMA_KERNEL.format(name="mma_m16n8k16_bf16"), "product")(1, 16, operands)
     assert d.isnan().any()
+
+
+def test_lanes_in_different_matrix_instructions_are_a_deadlock():
+    text = MMA_KERNEL.format(name="mma_m16n8k16_bf16").replace("\n", '\n#include "kw/ptx/ldmatrix.cuh"\n', 1)
+    text = text.replace(
+        "    kw::mma", "    unsigned rows[4];\n    if (threadIdx.x < 16) kw::ldmatrix_x4(rows, a);\n    else kw::mma"
+    )
+    operands = [torch.ones(32, 8).bfloat16(), torch.ones(32, 4).bfloat16(), torch.zeros(32, 4)]
+    message = "16 of 32 threads wait at a matrix instruction in line 9 .*, 16 .* at a matrix instruction in line 10"
+    with pytest.raises(CandidateError, match=f"deadlock in block .*: {message}"):
+        EmulatedKernel(text, "product", path="mine.cu")(1, 32, operands)

@@ -1,4 +1,4 @@
-// Tiles in an order that the L2 likes, and smaller ones where there are few.
+// Tiles in an order that reuses operands from the L2, and smaller ones where there are few.
 //
 // rung: question   What do the order and the size of tiles gain?
 // rung: hypothesis In row order 132 tiles at a time cover 4 rows of 32 tiles at 8192 and read all of B, 136 MB; in

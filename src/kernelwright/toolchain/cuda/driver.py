@@ -10,17 +10,19 @@ from kernelwright.core.errors import UsageError
 from kernelwright.core.units import DTYPE_BYTES
 
 TENSOR_MAP_BYTES, TENSOR_MAP_ALIGNMENT = 128, 64
-TENSOR_MAP_TYPES = {"uint8": 0, "float16": 6, "float32": 7, "bfloat16": 9}
+TENSOR_MAP_TYPES = {"uint8": 0, "float16": 6, "bfloat16": 9, "float32": 7}
 """CUtensorMapDataType by dtype; FP8 is loaded as uint8."""
 SWIZZLE_MODES = {0: 0, 32: 1, 64: 2, 128: 3}
 """CUtensorMapSwizzle by the bytes of its pattern."""
-MAP_PITCH_BYTES = 16
-"""Addresses and pitches of a tensor map are multiples of this."""
+MAX_MAP_RANK, MAX_MAP_SIZE, MAX_BOX = 5, 2**32, 256
+"""Dimensions of a tensor map, and elements of the tensor and of the box along each."""
+MAP_PITCH_BYTES, MAP_PITCH_END_BYTES = 16, 2**40
+"""Addresses and pitches of a tensor map are multiples of the first; pitches are below the second."""
 MAX_CACHED_MAPS = 256
 _L2_PROMOTION_256_BYTES = 3
 _CLUSTER_DIMENSION, _COOPERATIVE, _PROGRAMMATIC_STREAM_SERIALIZATION = 4, 2, 6
-_Dims = ctypes.c_uint64 * 5
-_Box = ctypes.c_uint32 * 5
+_Dims = ctypes.c_uint64 * MAX_MAP_RANK
+_Box = ctypes.c_uint32 * MAX_MAP_RANK
 
 
 class _Attribute(ctypes.Structure):
@@ -48,7 +50,7 @@ def load_driver() -> ctypes.PyDLL:
 
 
 def error_text(status: int) -> str:
-    """The driver's words for an error."""
+    """The driver's error string."""
     text = ctypes.c_char_p()
     load_driver().cuGetErrorString(status, ctypes.byref(text))
     return text.value.decode() if text.value else f"error {status}"

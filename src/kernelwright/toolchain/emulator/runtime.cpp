@@ -216,7 +216,9 @@ bool Worker::run_warp(unsigned first) {
   return true;
 }
 
-// ---- Warp operations: complete when every lane of the mask that has not exited waits in the same one.
+// ---- Warp operations: complete when every lane of the mask that has not exited waits in the same one. Votes and
+// shuffles may be in different lines; a matrix instruction is one for the whole warp (.sync.aligned), so lanes in
+// different lines never complete it, which is reported as a deadlock.
 bool Worker::resolve_warp_ops(unsigned first) {
   bool any = false;
   for (unsigned lane = 0; lane < kKwWarp && first + lane < count_; ++lane) {
@@ -235,6 +237,7 @@ bool Worker::is_complete(unsigned first, unsigned lane, unsigned& group) {
     const Thread& other = threads_[first + i];
     if (!(one.mask >> i & 1) || other.state == kExited) continue;
     if (other.state != kAtWarpSync || other.mask != one.mask || other.operation != one.operation) return false;
+    if (one.operation == kExchange && other.line != one.line) return false;
     group |= 1u << i;
   }
   return group >> lane & 1;

@@ -2,9 +2,9 @@
 // PTX ISA, "ex2.approx.ftz", "rcp.approx.ftz".
 #pragma once
 
-constexpr float kLog2e = 1.4426950408889634f;
-
 namespace kw {
+
+constexpr float kLog2e = 1.4426950408889634f;
 
 __device__ __forceinline__ float ex2_approx(float x) {
     float result;
