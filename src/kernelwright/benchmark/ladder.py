@@ -23,6 +23,8 @@ from kernelwright.verification.quick_check import find_mismatch
 BUDGET_S = 0.6
 MAX_CALL_US = 400_000.0
 """Sizes with longer calls are not timed; the smaller sizes show the same."""
+ALPHA_BETA_PAIRS = ((1.0, 0.0), (1.25, -0.5))
+"""Scalars with which every rung is verified, where the problem does not name its own."""
 Size = tuple[int, ...]
 
 
@@ -97,10 +99,12 @@ def _run_rung(
 def _find_mismatch(program: Any, task: ModuleType, problem: Problem, device: str) -> str:
     """The first mismatch with its shape and scalars, or an empty string."""
     for shape in task.SHAPES:
-        for scalars in task.VERIFIED_SCALARS:
+        for scalars in getattr(task, "VERIFIED_SCALARS", ALPHA_BETA_PAIRS):
             torch.manual_seed(0)
             inputs = _to_device(task.inputs(shape, *scalars), device)
             tensors = inputs[: len(inputs) - len(scalars)]
+            if scalars and scalars[-1] == 0.0:
+                tensors[-1].fill_(float("nan"))  # with beta = 0, c must not be read
             reason = find_mismatch(
                 lambda *args, scalars=scalars: problem.program(*args, *scalars),
                 lambda *args, scalars=scalars: program(*args, *scalars),
