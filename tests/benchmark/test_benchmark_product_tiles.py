@@ -9,9 +9,9 @@ import torch
 from kernelwright.benchmark import product_tiles
 from kernelwright.kernels.matmul.configs import MAX_SHARED_BYTES, GemmConfig
 from kernelwright.kernels.matmul.launch import compile_product
-from kernelwright.kernels.matmul.planning import BF16, orient
+from kernelwright.kernels.matmul.planning import BF16
 from kernelwright.kernels.matmul.recorded import find_recorded
-from kernelwright.kernels.matmul.space import CONSTRAINTS, Shape, candidate_configs
+from kernelwright.kernels.matmul.search_space import CONSTRAINTS, Shape, candidate_configs
 
 SHAPES = [(1, 6144, 4096), (16, 2112, 7168), (64, 4096, 4096), (128, 28672, 4096), (256, 512, 256), (8192, 8192, 8192)]
 
@@ -23,7 +23,7 @@ def test_candidates_fit_the_chip(shape, transpose_b):
     found = candidate_configs(Shape(*shape, 132), variant)
     assert len(found) > 8 and len(set(found)) == len(found)
     for config in found:
-        assert orient(variant, config).shared_bytes(config) * config.min_blocks <= MAX_SHARED_BYTES
+        assert variant.oriented(config).shared_bytes(config) * config.min_blocks <= MAX_SHARED_BYTES
         assert config.swapped or config.block_m <= 64 or shape[0] > 64
     assert any(config.swapped for config in found) == (shape[0] <= 256)
     assert all(one.reason for one in CONSTRAINTS)
@@ -45,7 +45,7 @@ def test_splits_leave_no_part_of_k_empty():
     ids=str,
 )
 def test_unusual_candidates_compile_without_serialised_wgmma(config):
-    warnings = compile_product(config, orient(BF16, config), "sm_90a").warnings
+    warnings = compile_product(config, BF16.oriented(config), "sm_90a").warnings
     assert "serialized" not in warnings, warnings
 
 

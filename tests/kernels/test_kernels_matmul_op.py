@@ -97,6 +97,22 @@ def test_random_products_against_fp64(part):
         assert torch.equal(before[0], a.float()) and torch.equal(before[1], b.float()), "operands are unchanged"
 
 
+@gpu
+def test_random_gated_products_against_fp64():
+    rng = random.Random(7)
+    torch.manual_seed(7)
+    for index in range(50):
+        m, n, k = (rng.randint(1, 900) for _ in range(3))
+        dtype = (torch.bfloat16, torch.float16, torch.float32)[index % 3]
+        a, b = torch.randn(m, k, device=DEVICE).to(dtype), (torch.randn(2 * n, k, device=DEVICE) / k**0.5).to(dtype).T
+        b = b if index % 2 else b.contiguous()
+        gate, up = (a.double() @ b.double()).chunk(2, dim=1)
+        want, tolerance = torch.nn.functional.silu(gate) * up, {2: 2**-6, 4: 1e-5}[a.element_size()]
+        got = gemm(a, b, activation="swiglu").double()
+        assert torch.isfinite(got).all()
+        assert ((got - want).abs() <= tolerance * (want.abs() + 1)).all(), (m, n, k, dtype)
+
+
 def make_repeated_calls():
     """Calls of every kind of kernel: few rows with a split K, one wave, two terms, FP8, gated."""
     x = torch.randn(512, 4096, device=DEVICE)

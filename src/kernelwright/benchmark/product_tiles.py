@@ -25,11 +25,11 @@ from kernelwright.core.progress import report_stage
 from kernelwright.kernels.matmul.configs import GemmConfig, Variant
 from kernelwright.kernels.matmul.epilogue import PLAIN
 from kernelwright.kernels.matmul.launch import compile_product
-from kernelwright.kernels.matmul.planning import BF16, orient
+from kernelwright.kernels.matmul.planning import BF16
 from kernelwright.kernels.matmul.product import multiply
 from kernelwright.kernels.matmul.recorded import LAYOUTS
+from kernelwright.kernels.matmul.search_space import Shape, candidate_configs
 from kernelwright.kernels.matmul.selection import choose_config
-from kernelwright.kernels.matmul.space import Shape, candidate_configs
 from kernelwright.toolchain.cuda.launcher import current_arch
 
 BUDGET_S = 0.15
@@ -66,7 +66,7 @@ def tune(products: Sequence[Product], path: str) -> list[dict[str, Any]]:
 
 def compile_ahead(kernels: Sequence[tuple[GemmConfig, Variant]]) -> None:
     """Compile configurations into the cache, with all cores; what does not compile is left out later."""
-    jobs = list(dict.fromkeys((config, orient(variant, config)) for config, variant in kernels))
+    jobs = list(dict.fromkeys((config, variant.oriented(config)) for config, variant in kernels))
     with ProcessPoolExecutor(min(len(jobs), cpu_count() or 1), mp_context=get_context("spawn")) as pool:
         list(pool.map(partial(_compile, arch=current_arch()), jobs))
 

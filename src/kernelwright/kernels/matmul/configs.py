@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 SWIZZLE_BYTES = 128
 MAX_SHARED_BYTES = 227 * 1024
@@ -98,6 +98,20 @@ class Variant:
         scales = 4 * (config.block_m + -(-config.block_n // 64)) if self.block_scales else 0
         stages = config.num_stages * (self.stage_bytes(config) + scales)
         return stages + config.num_consumers * (store + factors + 8) + BARRIER_BYTES
+
+    def oriented(self, config: GemmConfig) -> Variant:
+        """A variant for operands in their order as it is compiled with a configuration, which may swap them."""
+        one = self
+        if config.swapped:
+            one = replace(
+                self,
+                a=self.b,
+                b=self.a,
+                transpose_a=self.transpose_b,
+                transpose_b=self.transpose_a,
+                tma_store=self.tma_store and self.out != "f32",
+            )
+        return replace(one, tma_store=one.tma_store and config.split_k == 1)
 
     def stage_bytes(self, config: GemmConfig) -> int:
         """Shared memory of one buffer; a transposed B has whole panels of 128 bytes."""

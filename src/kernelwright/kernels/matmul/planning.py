@@ -3,7 +3,7 @@ evidence. `tests/kernels/test_kernels_matmul_op.py` compares them with what a ca
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from kernelwright.kernels.matmul.configs import GemmConfig, Variant, make_defines
@@ -38,21 +38,7 @@ class Product:
     def plan(self, num_sms: int) -> tuple[GemmConfig, Variant]:
         """The configuration, and the variant that is compiled with it."""
         config = choose_config(self.m, self.n, self.k, 1, self.variant, num_sms, terms=self.terms)
-        return config, orient(self.variant, config)
-
-
-def orient(variant: Variant, config: GemmConfig) -> Variant:
-    """A variant for operands in their order as it is compiled with a configuration, which may swap them."""
-    if config.swapped:
-        variant = replace(
-            variant,
-            a=variant.b,
-            b=variant.a,
-            transpose_a=variant.transpose_b,
-            transpose_b=variant.transpose_a,
-            tma_store=variant.tma_store and variant.out != "f32",
-        )
-    return replace(variant, tma_store=variant.tma_store and config.split_k == 1)
+        return config, self.variant.oriented(config)
 
 
 def plan_launches(products: tuple[Product, ...], target: Target) -> tuple[CudaLaunch, ...]:

@@ -211,7 +211,7 @@ def _launch_direct(
     if config.swapped:
         sides.reverse()
         out, residual = out.mT, None if residual is None else residual.mT
-    launch = _find_launch(config, variant, sides, out, residual)
+    launch = _find_launch(config, variant.oriented(config), sides, out, residual)
     extra = (epilogue.bias, residual, sides[0].scale, sides[1].scale, statistics)
     launch(
         torch._C._cuda_getCurrentRawStream(a.device.index),
@@ -245,11 +245,8 @@ def _ones(side: Side) -> Tensor:
 def _find_launch(
     config: GemmConfig, variant: Variant, sides: list[Side], out: Tensor, residual: Tensor | None
 ) -> GemmLaunch:
+    """The launch for operands in the order of the configuration."""
     a, b = sides
-    tma_store = variant.tma_store and config.split_k == 1 and (out.element_size() == 2 or not config.swapped)
-    variant = replace(
-        variant, a=a.kind, b=b.kind, transpose_a=a.transposed, transpose_b=b.transposed, tma_store=tma_store
-    )
     tensors = [a.rows, b.rows, out, *([] if residual is None else [residual])]
     block_scales = tuple(one.scale for one in sides if one.scale is not None) if variant.block_scales else ()
     key = (config, variant, out.device.index, *((one.shape, one.stride()) for one in (*tensors, *block_scales)))

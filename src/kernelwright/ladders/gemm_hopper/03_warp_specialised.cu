@@ -4,7 +4,8 @@
 // rung: hypothesis While a K-tile is multiplied, 512 cycles, the next two are loaded, in place of what other blocks
 // rung: hypothesis happen to hide; the producer gives registers to the consumer (setmaxnreg). Predicted 1.2 times
 // rung: hypothesis faster for one block with five buffers per SM, measured 0.91: tensor cores idle during its start and
-// rung: hypothesis its stores. Two blocks with three buffers overlap these: 1.1 times faster than rung 2.
+// rung: hypothesis its stores. Two blocks with three buffers overlap these: 1.1 times faster than rung 2
+// rung: hypothesis (written after a first timing).
 // rung: next       Measured: 596 TFLOP/s at 8192, 1.09 times faster; 1.7 times at 1024. B is read from shared memory
 // rung: next       once for each fragment of 64 rows: a wider fragment, and a second warpgroup to fill the gaps.
 //

@@ -4,7 +4,7 @@
 // rung: hypothesis Multicast saves a quarter of the L2 traffic of 128 x 128 tiles, but a buffer is reused only when
 // rung: hypothesis both blocks have read it, a cluster starts when both blocks are there, and 132 blocks have finer
 // rung: hypothesis waves than 66 clusters. Six buffers hide 2.4 us. The same speed at 4096 and above, 1.05 times faster
-// rung: hypothesis at 1024.
+// rung: hypothesis at 1024 (written after a first timing).
 // rung: next       Measured: the same at 4096 and 8192, 1.06 times faster at 1024, 1.01 at 2048, and 16384 no longer
 // rung: next       scatters. L2 hit rate 78 % at 8192. What is left is the last wave: 64 tiles for 132 SMs at 1024,
 // rung: next       31.03 waves at 8192.

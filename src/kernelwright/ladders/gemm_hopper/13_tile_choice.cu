@@ -4,7 +4,8 @@
 // rung: hypothesis A wave of one K-tile takes 0.59 us with 128 x 192, 0.39 us with 128 x 128 and 0.22 us with 64 x 128
 // rung: hypothesis (rungs above, at 8192, 8192 and 2048): per output, large tiles are the fastest, and the last wave
 // rung: hypothesis decides. 1024 has 128 tiles of 64 x 128 for 132 SMs: 1.4 times faster. 8192 has 21 waves of 128 x
-// rung: hypothesis 192 in place of 32 of 128 x 128: 1.01 times faster. The other sizes keep their tile.
+// rung: hypothesis 192 in place of 32 of 128 x 128: 1.01 times faster. The other sizes keep their tile. (Written
+// rung: hypothesis after a first timing of the tiles.)
 // rung: next       Measured: 687 TFLOP/s at 8192, 1.05 of cuBLAS; 1.03 at 4096 and 16384, 1.04 at 8192 x 28672 x 4096,
 // rung: next       1.00 at 2048, 0.94 at 1024. There 0.4 us of 6.2 are the start of the kernel: programmatic dependent
 // rung: next       launch hides them in kernels.gemm (1.01). 256 x 192 tiles without ping-pong: 0.99 at 8192. Above

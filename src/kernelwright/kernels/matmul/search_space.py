@@ -73,9 +73,9 @@ def candidate_configs(shape: Shape, variant: Variant) -> list[GemmConfig]:
     """All configurations that are worth timing for a shape."""
     found: dict[GemmConfig, None] = {}
     for config in _all_configs(shape):
-        placed = replace(variant, transpose_b=False) if config.swapped else variant
-        fitted = replace(config, num_stages=_most_stages(config, placed))
-        if all(one.holds(fitted, placed, shape) for one in CONSTRAINTS):
+        oriented = variant.oriented(config)
+        fitted = replace(config, num_stages=_most_stages(config, oriented))
+        if all(one.holds(fitted, oriented, shape) for one in CONSTRAINTS):
             found[fitted] = None
     return list(found)
 
