@@ -48,10 +48,26 @@ def test_a_process_is_killed_at_its_limit(start):
     assert process.last_error_line == ""
 
 
+def test_a_killed_command_leaves_no_descendant(start):
+    code = """
+import subprocess, sys, time
+child = "kept = b'1' * (1 << 28); print(flush=True); import time; time.sleep(60)"
+children = [subprocess.Popen([sys.executable, "-c", child], stdout=subprocess.PIPE) for _ in range(2)]
+print(*[one.pid for one in children if one.stdout.readline()], flush=True)
+time.sleep(60)
+"""
+    process = start(code)
+    while not process.output.endswith(b"\n"):
+        assert not process.wait()
+    process.kill()
+    for pid in map(int, process.output.split()):
+        assert not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+
+
 def test_a_process_that_cannot_be_killed_is_left(start, monkeypatch):
     monkeypatch.setattr(command_process, "KILL_TIMEOUT_S", 0.01)
     with monkeypatch.context() as patch:
-        patch.setattr(command_process, "kill_process_tree", lambda pid: None)
+        patch.setattr(command_process, "kill_process_tree", lambda *arguments: None)
         process = wait(start("import time; time.sleep(60)", limit_s=0.0))
     assert process.timed_out
     assert process.exit_code == -signal.SIGKILL

@@ -78,9 +78,9 @@ class CommandProcess:
         return self.exit_code is not None
 
     def kill(self) -> None:
-        """Kill the process and its descendants."""
+        """Kill the process and its descendants; on return all have ended."""
         if self.exit_code is None:
-            kill_process_tree(self._process.pid)
+            kill_process_tree(self._process.pid, KILL_TIMEOUT_S)
             with suppress(subprocess.TimeoutExpired):
                 self._process.wait(KILL_TIMEOUT_S)
             self.exit_code = self._process.returncode or -signal.SIGKILL

@@ -12,6 +12,7 @@ from kernelwright.core.units import bytes_text
 
 MEMORY_SHARE = 0.8
 MEMORY_POLL_S = 0.05
+KILL_POLL_S = 0.005
 MAX_PROCESSES = 256
 
 
@@ -124,11 +125,28 @@ def wait_or_kill(processes: list, grace_s: float) -> None:
         kill_process_tree(process.pid)
 
 
-def kill_process_tree(pid: int) -> None:
-    """Kill a process group, its process and all descendants; those already gone are ignored."""
-    tree_pids = [process.pid for process in process_tree(pid)]
-    for kill, target in [(os.killpg, pid), *((os.kill, one) for one in {pid, *tree_pids})]:
+def kill_process_tree(pid: int, wait_s: float = 0.0) -> None:
+    """Kill a process group, its process and all descendants; those already gone are ignored.
+
+    Args:
+        wait_s: how long to wait at most until all have ended; they are killed at once, but die a little later.
+    """
+    tree = process_tree(pid)
+    for kill, target in [(os.killpg, pid), *((os.kill, one) for one in {pid, *(process.pid for process in tree)})]:
         try:
             kill(target, signal.SIGKILL)
         except (ProcessLookupError, PermissionError):
             continue
+    deadline_s = time.monotonic() + wait_s
+    while time.monotonic() < deadline_s and any(runs(process) for process in tree):
+        time.sleep(KILL_POLL_S)
+
+
+def runs(process) -> bool:
+    """Whether a psutil process has not ended; one that ended and was not waited for does not run."""
+    import psutil
+
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.Error:
+        return False
