@@ -17,11 +17,12 @@ from kernelwright.kernels.matmul.op import gemm, linear
 from kernelwright.kernels.matmul.operands import is_readable, padded_pitch, prepare_operand
 from kernelwright.kernels.matmul.recorded import PACKAGED, find_recorded
 from kernelwright.kernels.matmul.row_statistics import gemm_with_row_statistics
-from kernelwright.kernels.matmul.selection import FP8_TILES, SPLIT_TILE, TILES, choose_config
+from kernelwright.kernels.matmul.selection import FP8_TILES, SPLIT_TILE, TILES, choose_config, emulation_pays
 from kernelwright.kernels.operators import ShapeError
 from kernelwright.toolchain.sass.disassembly import disassemble
 
 BF16 = Variant("bf16", "bf16", "bf16", "bf16")
+FP32_TERMS = Variant("f16", "f16", "f32", "f32", scales=True)
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 TOLERANCE = {torch.bfloat16: 2**-8, torch.float16: 2**-11, torch.float32: 2e-6}
 ACTIVATIONS = {
@@ -32,6 +33,12 @@ ACTIVATIONS = {
     "silu": F.silu,
 }
 gpu = pytest.mark.gpu
+
+
+@pytest.fixture(autouse=True)
+def emulate_all(monkeypatch):
+    """FP32 products of all sizes take the kernel."""
+    monkeypatch.setattr(product, "emulation_pays", lambda *_: True)
 
 
 def strided(rows, columns, layout, dtype):
@@ -319,6 +326,25 @@ def test_a_chosen_tile_fits_the_chip(m, n, k):
         assert replace(variant, bias=True).shared_bytes(config) <= MAX_SHARED_BYTES
 
 
+def test_blocks_share_the_steps_of_emulated_products_with_few_tiles():
+    def split_k(m, n, k, batch=1):
+        return choose_config(m, n, k, batch, FP32_TERMS, 132, terms=2).split_k
+
+    assert split_k(1024, 1024, 1024) == 2
+    assert split_k(512, 512, 512) == 8
+    assert split_k(512, 512, 128) == 2
+    assert split_k(512, 512, 512, batch=8) == 1
+    assert split_k(4096, 4096, 4096) == 1
+
+
+def test_emulation_pays_where_operations_outweigh_the_splitting():
+    for shape in [(1024, 1024, 1024), (8192, 8192, 8192), (128, 4096, 4096), (16384, 16384, 32)]:
+        assert emulation_pays(*shape, 1), shape
+    for shape in [(1, 4096, 4096), (16, 14336, 4096), (256, 256, 256), (64, 64, 1 << 20)]:
+        assert not emulation_pays(*shape, 1), shape
+    assert emulation_pays(256, 256, 256, 64)
+
+
 def test_fewer_waves_are_preferred():
     def choose(m, n):
         return choose_config(m, n, 4096, 1, BF16, 132)
@@ -334,14 +360,16 @@ def test_fewer_waves_are_preferred():
     [
         (TILES[0][0], BF16, "HGMMA.64x128x16"),
         (TILES[1][0], Variant("f16", "f16", "f32", "f32", transpose_b=True), "HGMMA.64x128x16"),
-        (SPLIT_TILE, Variant("f16", "f16", "f32", "f32", scales=True), "HGMMA.64x128x16"),
+        (SPLIT_TILE, FP32_TERMS, "HGMMA.64x128x16"),
+        (choose_config(1024, 1024, 1024, 1, FP32_TERMS, 132, terms=2), FP32_TERMS, "HGMMA.64x128x16"),
         (FP8_TILES[0][0], Variant("e4m3", "e4m3", "bf16", "bf16", scales=True), "QGMMA.64x128x32"),
         (FP8_TILES[1][0], Variant("e4m3", "e4m3", "bf16", "bf16", block_scales=True), "QGMMA.64x192x32"),
         (choose_config(8, 6144, 4096, 1, BF16, 132), BF16, "HGMMA.64x8x16"),
     ],
-    ids=["bf16", "transposed", "fp32 in two terms", "fp8", "fp8 in blocks", "few rows"],
+    ids=["bf16", "transposed", "fp32 in two terms", "fp32, split sums", "fp8", "fp8 in blocks", "few rows"],
 )
 def test_a_tile_compiles_to_wgmma_and_tma_without_spills(config, variant, instruction):
+    variant = variant.oriented(config)
     code = disassemble(compile_product(config, variant, "sm_90a").code)["gemm_sm90"]
     opcodes = {one.opcode for one in code}
     products = {(one.opcode, one.operands) for one in code if one.base_opcode in ("HGMMA", "QGMMA")}

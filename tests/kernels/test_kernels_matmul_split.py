@@ -1,49 +1,85 @@
 """FP32 matrices as two FP16 terms, by emulation."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
-from kernelwright.kernels.matmul.split_operands import COLUMN_THREADS, ROW_THREADS, SOURCE
+from kernelwright.kernels.matmul.split_operands import SOURCE, THREADS, Layout, OperandTerms, pack_split
 from kernelwright.toolchain.emulator.launcher import EmulatedKernel
 
-
-def split(name, rows):
-    """High and low terms and inverse scales of (batch, rows, K), by one of the kernels."""
-    kernel = EmulatedKernel(SOURCE.read_text(), name, path=str(SOURCE))
-    batch, count, k = rows.shape
-    by_columns = name.startswith("split_columns")
-    outer, inner = (k, count) if by_columns else (count, k)
-    pitch = -(-inner // 8) * 8
-    high, low = (torch.full((batch, outer, pitch), torch.nan, dtype=torch.float16) for _ in range(2))
-    inverse = torch.full((batch, count), -1.0)
-    grid = (-(-count // int(name.rpartition("_")[2])) * batch,) if by_columns else (batch * count,)
-    strides = [rows.stride(2 if by_columns else 1), rows.stride(0)]
-    threads = COLUMN_THREADS if by_columns else ROW_THREADS
-    kernel(grid, threads, [rows, high, low, inverse, *strides, count, k, pitch])
-    terms = [term[..., :inner].double() for term in (high, low)]
-    return *(term.mT if by_columns else term for term in terms), inverse.double()
+BY_ROWS, BY_COLUMNS = (Layout.BLOCK_ROWS, Layout.WARP_ROWS), (Layout.COLUMNS_32, Layout.COLUMNS_8)
 
 
-@pytest.mark.parametrize("name", ["split_rows", "split_columns_32", "split_columns_8"])
-@pytest.mark.parametrize("shape", [(1, 1, 1), (2, 37, 101), (1, 8, 600), (1, 130, 7)])
-def test_two_terms_hold_an_element_to_22_bits(name, shape):
-    batch, count, k = shape
-    gaps = torch.randn(batch, k, count + 3).mT if "columns" in name else torch.randn(batch, count, k + 2)
-    rows = gaps[:, :count, :k] * torch.exp2(torch.randint(-20, 20, (batch, count, 1)).float())
-    high, low, inverse = split(name, gaps[:, :count, :k].copy_(rows))
+def terms_of(rows, layout, offset=0):
+    terms = OperandTerms.of(rows, offset, 132)
+    assert terms.is_transposed == (layout in BY_COLUMNS)
+    return replace(terms, layout=layout)
+
+
+def split(*operands):
+    """High and low terms and inverse scales in FP64 of one or two (batch, rows, K) with their layouts."""
+    first = terms_of(*operands[0])
+    second = terms_of(*operands[-1], first.end)
+    workspace = torch.full((second.end,), 0xFF, dtype=torch.uint8)  # NaN
+    base = workspace.data_ptr()
+    packed = pack_split(first, second, operands[0][0].data_ptr(), operands[-1][0].data_ptr(), base)
+    kernel = EmulatedKernel(SOURCE.read_text(), "split_operands", path=str(SOURCE))
+    kernel(first.blocks + second.blocks, THREADS, [packed])
+    found = []
+    for terms in (first, second)[: len(operands)]:
+        inverse = workspace.view(torch.float32)[terms.inverse_scale // 4 :][: terms.shape[0] * terms.shape[1]]
+        found.append((*(one.double() for one in terms.views(workspace)), inverse.reshape(terms.shape[:2]).double()))
+    return found
+
+
+def assert_holds(rows, terms):
+    high, low, inverse = terms
     error = ((high + low / 2048) * inverse[..., None] - rows.double()).abs()
     largest = rows.double().abs().amax(-1, keepdim=True)
     assert (error <= 2.0**-22 * rows.double().abs() + 2.0**-50 * largest).all()
 
 
-@pytest.mark.parametrize("name", ["split_rows", "split_columns_32", "split_columns_8"])
-def test_rows_that_terms_cannot_hold_are_marked_and_zero(name):
-    memory = torch.randn(1, 20, 12) if name == "split_rows" else torch.randn(1, 12, 20).mT
+def draw(layout, batch, count, k):
+    """Rows of many magnitudes with gaps between lines."""
+    memory = torch.empty(batch, k, count + 3).mT if layout in BY_COLUMNS else torch.empty(batch, count, k + 2)
+    rows = torch.randn(batch, count, k) * torch.exp2(torch.randint(-20, 20, (batch, count, 1)).float())
+    return memory[:, :count, :k].copy_(rows)
+
+
+@pytest.mark.parametrize("layout", Layout)
+@pytest.mark.parametrize("shape", [(1, 1, 1), (2, 37, 101), (1, 8, 600), (1, 130, 7)])
+def test_two_terms_hold_an_element_to_22_bits(layout, shape):
+    if layout in BY_COLUMNS and shape == (1, 1, 1):
+        shape = (1, 1, 2)
+    rows = draw(layout, *shape)
+    (terms,) = split((rows, layout))
+    assert_holds(rows, terms)
+
+
+@pytest.mark.parametrize("left", Layout)
+@pytest.mark.parametrize("right", Layout)
+def test_one_launch_splits_both_operands(left, right):
+    a, b = draw(left, 2, 19, 70), draw(right, 2, 45, 70)
+    for rows, terms in zip((a, b), split((a, left), (b, right)), strict=True):
+        assert_holds(rows, terms)
+
+
+@pytest.mark.parametrize("layout", Layout)
+def test_rows_that_terms_cannot_hold_are_marked_and_zero(layout):
+    memory = torch.randn(1, 12, 20).mT if layout in BY_COLUMNS else torch.randn(1, 20, 12)
     memory[0, 2, 3], memory[0, 4, 5] = torch.inf, torch.nan
     memory[0, 6] *= 1e-30
     memory[0, 8] *= 2.0**70
     memory[0, 10] = 0.0
-    high, low, inverse = split(name, memory)
+    ((high, low, inverse),) = split((memory, layout))
     assert inverse.isnan().nonzero().tolist() == [[0, 2], [0, 4], [0, 6], [0, 8]]
     for row in (2, 4, 6, 8, 10):
         assert not high[0, row].any() and not low[0, row].any()
+
+
+def test_the_layout_follows_from_the_strides_and_the_size():
+    assert OperandTerms.of(torch.empty(1, 4, 2048), 0, 132).layout == Layout.WARP_ROWS
+    assert OperandTerms.of(torch.empty(1, 4, 2052), 0, 132).layout == Layout.BLOCK_ROWS
+    assert OperandTerms.of(torch.empty(1, 16, 8192).mT, 0, 132).layout == Layout.COLUMNS_32
+    assert OperandTerms.of(torch.empty(1, 16, 64).mT, 0, 132).layout == Layout.COLUMNS_8

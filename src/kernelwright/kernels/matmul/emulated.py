@@ -8,7 +8,7 @@ from torch import Tensor
 
 from kernelwright.kernels.matmul.configs import GemmConfig, Variant
 from kernelwright.kernels.matmul.launch import GemmLaunch
-from kernelwright.kernels.matmul.split_operands import OperandSplit
+from kernelwright.kernels.matmul.split_operands import OperandTerms, SplitLaunch
 
 
 class EmulatedLaunch:
@@ -31,15 +31,15 @@ class EmulatedLaunch:
     ) -> None:
         num_sms = torch.cuda.get_device_properties(out.device).multi_processor_count
         self._device = out.device
-        self._split_a = OperandSplit(a, 0, num_sms)
-        self._split_b = OperandSplit(b_rows, self._split_a.end, num_sms)
+        self._a = OperandTerms.of(a, 0, num_sms)
+        self._b = OperandTerms.of(b_rows, self._a.end, num_sms)
+        self._split = SplitLaunch(self._a, self._b, out.device.index)
         workspace = self._new_workspace()
-        terms = self._split_a.terms(workspace), self._split_b.terms(workspace)
-        self._product = GemmLaunch(config, variant, *terms, out, residual)
+        self._product = GemmLaunch(config, variant, self._a.views(workspace), self._b.views(workspace), out, residual)
         self._strides = tuple((one.stride(1), one.stride(2), one.stride(0)) for one in (a, b_rows))
 
     def _new_workspace(self) -> Tensor:
-        return torch.empty(self._split_b.end, dtype=torch.uint8, device=self._device)
+        return torch.empty(self._b.end, dtype=torch.uint8, device=self._device)
 
     def __call__(
         self, a: Tensor, b: Tensor, bias: Tensor | None, residual: Tensor | None, alpha: float, beta: float, out: Tensor
@@ -47,12 +47,11 @@ class EmulatedLaunch:
         """Launch on the current stream; `b` may be given by rows or by columns."""
         workspace = self._new_workspace()
         base, stream = workspace.data_ptr(), torch._C._cuda_getCurrentRawStream(self._device.index)
-        left, right, first, second = a.data_ptr(), b.data_ptr(), self._split_a, self._split_b
-        first(stream, left, base)
-        second(stream, right, base)
+        left, right, first, second = a.data_ptr(), b.data_ptr(), self._a, self._b
+        self._split(stream, left, right, base)
         self._product(
             stream,
-            (base + first.high, base + first.low, base + second.high, base + second.low),
+            (base + first.offset, base + first.low, base + second.offset, base + second.low),
             out.data_ptr(),
             (
                 0 if bias is None else bias.data_ptr(),

@@ -8,7 +8,6 @@
 // Source: PTX ISA; fast.cu (clusters, order of tiles); Ootomo & Yokota 2022, arXiv:2203.03341 (two terms).
 #include "gemm_epilogue.cuh"
 #include "gemm_mainloop.cuh"
-#include "kw/ptx/griddepcontrol.cuh"
 #include "kw/ptx/setmaxnreg.cuh"
 
 __device__ __forceinline__ void consume(const Block& block, unsigned char* store_buffers, ColumnFactors* all_factors) {
@@ -60,6 +59,8 @@ gemm_sm90(const __grid_constant__ GemmParams p) {
     } else {
         __syncthreads();
     }
+    if constexpr (EARLY_TRIGGER == 1) kw::griddepcontrol_launch_dependents();
+    if (kTerms == 1 && threadIdx.x == 0) prefetch_weights(block);
     kw::griddepcontrol_wait();
     if (threadIdx.x < 128) {
         if constexpr (PRODUCER_REGISTERS > 0) kw::setmaxnreg_dec<PRODUCER_REGISTERS>();

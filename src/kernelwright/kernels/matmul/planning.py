@@ -12,7 +12,7 @@ from kernelwright.kernels.rows.planning import CudaLaunch, Target
 
 FOLDER = Path(__file__).parent
 SOURCE, ENTRY, SPLIT_SOURCE = "gemm_sm90.cu", "gemm_sm90", "split.cu"
-RECOMPUTE_ENTRY, SPLIT_ENTRY = "recompute_lost", "split_rows"
+RECOMPUTE_ENTRY, SPLIT_ENTRY = "recompute_lost", "split_operands"
 BF16 = Variant("bf16", "bf16", "bf16", "bf16")
 FP8 = Variant("e4m3", "e4m3", "bf16", "bf16", scales=True)
 FP8_BLOCKS = Variant("e4m3", "e4m3", "bf16", "bf16", block_scales=True)
@@ -47,7 +47,7 @@ def plan_launches(products: tuple[Product, ...], target: Target) -> tuple[CudaLa
     for product in products:
         defines = make_defines(*product.plan(target.multiprocessors))
         if product.terms == 2:
-            launches += [CudaLaunch(FOLDER / SPLIT_SOURCE, SPLIT_ENTRY, {}, FOLDER)] * 2
+            launches.append(CudaLaunch(FOLDER / SPLIT_SOURCE, SPLIT_ENTRY, {}, FOLDER))
         launches.append(CudaLaunch(FOLDER / SOURCE, ENTRY, defines, FOLDER))
         if product.terms == 2:
             launches.append(CudaLaunch(FOLDER / SOURCE, RECOMPUTE_ENTRY, defines, FOLDER))

@@ -17,13 +17,11 @@ from kernelwright.kernels.matmul.fallback import apply_activation, multiply_with
 from kernelwright.kernels.matmul.launch import GemmLaunch
 from kernelwright.kernels.matmul.operands import ELEMENT_TYPES, is_readable, prepare_operand
 from kernelwright.kernels.matmul.repeats import THREAD, AnyRepeat, Repeat, call_key
-from kernelwright.kernels.matmul.selection import MAX_FEW_ROWS, choose_config
+from kernelwright.kernels.matmul.selection import MAX_FEW_ROWS, choose_config, emulation_pays
 from kernelwright.kernels.rows.launcher import device_guard
 from kernelwright.toolchain.cuda.compiler import import_cuda_core
 
 CAPABILITY = (9, 0)
-MIN_EMULATED_FLOPS = 2 * 512**3
-"""FP32 products below are left to FMAs: splitting the operands would take longer than it saves."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +83,7 @@ def gemm_is_available() -> bool:
 
 
 def is_fused(a: Tensor, b: Tensor, precision: str) -> bool:
-    """Whether the kernel computes this product: on Hopper, and large enough in FP32.
+    """Whether the kernel computes this product: on Hopper, and in FP32 where splitting the operands pays.
 
     Raises:
         DeviceError: not on a CUDA device.
@@ -94,10 +92,16 @@ def is_fused(a: Tensor, b: Tensor, precision: str) -> bool:
         raise DeviceError(f"a is on {a.device}; the product needs a CUDA device", next="move it to cuda")
     if a.numel() * b.shape[-1] == 0:
         return False
-    is_small = 2 * a.numel() * b.shape[-1] < MIN_EMULATED_FLOPS
-    if a.dtype == torch.float32 and precision != "tf32" and is_small:
+    m, n, k, batch = _sizes(a, b)
+    if a.dtype == torch.float32 and precision != "tf32" and not emulation_pays(m, n, k, batch):
         return False
     return torch.cuda.get_device_capability(a.device) == CAPABILITY
+
+
+def _sizes(a: Tensor, b: Tensor) -> tuple[int, int, int, int]:
+    """M, N, K and the batch, which is 1 if b has none."""
+    n, k, rows = b.shape[-1], b.shape[-2], a.numel() // a.shape[-1]
+    return (rows, n, k, 1) if b.dim() == 2 else (a.shape[-2], n, k, rows // a.shape[-2])
 
 
 def compute(a: Tensor, b: Tensor, epilogue: Epilogue, out: Tensor, precision: str) -> Tensor:

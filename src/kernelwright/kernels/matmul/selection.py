@@ -43,6 +43,8 @@ SPLITS, MIN_SPLIT_K_TILES = (2, 4, 8), 8
 SPLIT_TILE = GemmConfig(128, 128, 3, 2, terms=2, promote_tiles=1)
 """FP32 as two FP16 terms. Sums are promoted after every 64 of K: no slower than after 128, and the error on positive
 data is 2.1e-7 in place of 4.7e-7 at K = 4096."""
+FMA_FLOPS, EMULATED_FLOPS, COPY_BYTES, EMULATED_LAUNCHES_S = 51e12, 225e12, 4e12, 3e-6
+"""Rates of an H200 per second, of products in FP32 at 4096 and of a copy, and the time of two more launches."""
 FP8_TILES: tuple[tuple[GemmConfig, float, float], ...] = (
     (GemmConfig(128, 128, 6, 2, promote_tiles=1), 0.0, 0.424),
     (GemmConfig(128, 192, 4, 2, cluster_m=2, promote_tiles=1), 0.0, 0.607),
@@ -63,9 +65,9 @@ def choose_config(
 
 
 def _choose_tile(m: int, n: int, k: int, batch: int, variant: Variant, num_sms: int, terms: int) -> GemmConfig:
-    if terms == 2:
-        return SPLIT_TILE
     k_tiles = -(-k * ELEMENT_BYTES[variant.a] // SWIZZLE_BYTES)
+    if terms == 2:
+        return _choose_emulated(m, n, k_tiles, batch, num_sms)
     is_fp8 = variant.a in ("e4m3", "e5m2")
     is_swappable = batch == 1 and not is_fp8 and not variant.gated and variant.row_statistics == "kNone"
     if is_swappable and (m <= MAX_SKINNY_ROWS or (m <= MAX_FEW_ROWS and n <= FEW_ROWS_MAX_COLUMNS)):
@@ -104,6 +106,25 @@ def permits(config: GemmConfig, variant: Variant) -> bool:
     if variant.gated and out_n % 8:
         return False
     return not (variant.transpose_b and variant.gated) or out_n % 64 == 0
+
+
+def _choose_emulated(m: int, n: int, k_tiles: int, batch: int, num_sms: int) -> GemmConfig:
+    """The tile of two terms; blocks share the steps of K, of more than a microsecond each, where tiles are few."""
+    tiles = -(-m // SPLIT_TILE.block_m) * -(-n // SPLIT_TILE.block_n) * batch
+    splits = [split for split in SPLITS if split * tiles <= num_sms and k_tiles >= split]
+    return replace(SPLIT_TILE, split_k=max(splits, default=1))
+
+
+def emulation_pays(m: int, n: int, k: int, batch: int) -> bool:
+    """Whether an FP32 product takes less time as three products of FP16 terms than with FMAs.
+
+    A model of an H200: either takes the time of its operations or of its bytes, whichever is longer; the terms are
+    written by a kernel of its own, 8 bytes read and written for each element of the operands.
+    """
+    flops, elements = 2 * batch * m * n * k, batch * (m + n) * k
+    bytes_s = 4 * (elements + batch * m * n) / COPY_BYTES
+    emulated_s = max(flops / EMULATED_FLOPS, bytes_s) + 8 * elements / COPY_BYTES + EMULATED_LAUNCHES_S
+    return emulated_s < max(flops / FMA_FLOPS, bytes_s)
 
 
 def _choose_skinny(m: int, n: int, k_tiles: int, num_sms: int) -> GemmConfig:

@@ -5,8 +5,29 @@
 // Bound: memory, 4 bytes read twice (the second time from L2 or L1) and 4 written for each element.
 // Source: Ootomo & Yokota 2022, arXiv:2203.03341.
 #include "kw/ptx/cvt.cuh"
+#include "kw/ptx/griddepcontrol.cuh"
 
-constexpr int kThreads = 256, kColumnThreads = 512;
+constexpr int kThreads = 256;
+
+// How the blocks share the rows of an operand: a block or a warp for each row along K, or a block for each 32 or 8 rows
+// that are contiguous: whole sectors of 128 bytes, or more blocks for few rows.
+enum class Layout : int { kBlockRows, kWarpRows, kColumns32, kColumns8 };
+
+// A matrix of (batch, rows, K), contiguous along K or its rows, and the memory of its terms. `line_stride` is that of rows
+// or of K. The pitch of the terms is a multiple of 8; what is beyond the end of a line is not written, since TMA does not
+// read it. Filled by split_operands.py.
+struct Operand {
+    const float* x;
+    kw::f16 *high, *low;
+    float* inverse;
+    long long line_stride, batch_stride;
+    int rows, k, pitch;
+    Layout layout;
+};
+struct SplitParams {
+    Operand a, b;
+    int batches, a_blocks;
+};
 
 struct Scale {
     float scale, inverse;
@@ -37,49 +58,49 @@ __device__ __forceinline__ void split_x4(float4 x, float scale, uint2& high, uin
     low = make_uint2(l[0].bits | l[1].bits << 16, l[2].bits | l[3].bits << 16);
 }
 
-// Rows that are contiguous along K: a block for each row of a batch. The terms are (batch, rows, pitch); the pitch is a
-// multiple of 8, and what is beyond K is not written, since TMA does not read it.
-extern "C" __global__ void __launch_bounds__(kThreads)
-split_rows(const float* x, kw::f16* high, kw::f16* low, float* inverse, long long row_stride, long long batch_stride, int rows,
-           int k, int pitch) {
-    const long long row = blockIdx.x;
-    x += row / rows * batch_stride + row % rows * row_stride;
-    high += row * pitch;
-    low += row * pitch;
-    const bool is_aligned = reinterpret_cast<unsigned long long>(x) % 16 == 0;
-    const int vectors = is_aligned ? k / 4 : 0;
+// Rows that are contiguous along K, kRowThreads threads for each. The terms are (batch, rows, pitch).
+template <int kRowThreads>
+__device__ __forceinline__ void split_rows(const Operand& operand, long long block, int batches) {
+    constexpr int kRows = kThreads / kRowThreads;
+    const int thread = threadIdx.x % kRowThreads, k = operand.k;
+    const long long row = block * kRows + threadIdx.x / kRowThreads;
+    if (row >= static_cast<long long>(batches) * operand.rows) return;
+    const float* const x = operand.x + row / operand.rows * operand.batch_stride + row % operand.rows * operand.line_stride;
+    kw::f16 *const high = operand.high + row * operand.pitch, *const low = operand.low + row * operand.pitch;
+    const int vectors = reinterpret_cast<unsigned long long>(x) % 16 == 0 ? k / 4 : 0;
     unsigned largest = 0;
-    for (int i = threadIdx.x; i < vectors; i += kThreads) {
+    for (int i = thread; i < vectors; i += kRowThreads) {
         const float4 v = reinterpret_cast<const float4*>(x)[i];
         largest = max(largest, max(max(magnitude(v.x), magnitude(v.y)), max(magnitude(v.z), magnitude(v.w))));
     }
-    for (int i = 4 * vectors + threadIdx.x; i < k; i += kThreads) largest = max(largest, magnitude(x[i]));
-    __shared__ unsigned warp_largest[kThreads / 32];
+    for (int i = 4 * vectors + thread; i < k; i += kRowThreads) largest = max(largest, magnitude(x[i]));
     for (int step = 16; step > 0; step /= 2) largest = max(largest, __shfl_xor_sync(0xffffffffu, largest, step));
-    if (threadIdx.x % 32 == 0) warp_largest[threadIdx.x / 32] = largest;
-    __syncthreads();
-    for (int warp = 0; warp < kThreads / 32; ++warp) largest = max(largest, warp_largest[warp]);
+    if constexpr (kRowThreads > 32) {
+        __shared__ unsigned warp_largest[kThreads / 32];
+        if (threadIdx.x % 32 == 0) warp_largest[threadIdx.x / 32] = largest;
+        __syncthreads();
+        for (int warp = 0; warp < kThreads / 32; ++warp) largest = max(largest, warp_largest[warp]);
+    }
     const Scale scale(largest);
-    if (threadIdx.x == 0) inverse[row] = scale.inverse;
-    for (int i = threadIdx.x; i < vectors; i += kThreads)
+    if (thread == 0) operand.inverse[row] = scale.inverse;
+    for (int i = thread; i < vectors; i += kRowThreads)
         split_x4(reinterpret_cast<const float4*>(x)[i], scale.scale, reinterpret_cast<uint2*>(high)[i],
                  reinterpret_cast<uint2*>(low)[i]);
-    for (int i = 4 * vectors + threadIdx.x; i < k; i += kThreads) split(x[i], scale.scale, high[i], low[i]);
+    for (int i = 4 * vectors + thread; i < k; i += kRowThreads) split(x[i], scale.scale, high[i], low[i]);
 }
 
 // Columns of a matrix whose rows, along K, are contiguous: a block for kColumns columns of a batch, which reads them twice,
 // the second time mostly from the L2. The terms are (batch, K, pitch).
 template <int kColumns>
-__device__ __forceinline__ void split_columns(const float* x, kw::f16* high, kw::f16* low, float* inverse, long long k_stride,
-                                              long long batch_stride, int columns, int k, int pitch) {
-    constexpr int kLanes = kColumnThreads / kColumns;  // along K
+__device__ __forceinline__ void split_columns(const Operand& operand, int block) {
+    constexpr int kLanes = kThreads / kColumns;  // along K
     __shared__ unsigned found[kLanes][kColumns];
     const int in_block = threadIdx.x % kColumns, lane = threadIdx.x / kColumns;
-    const int blocks = (columns + kColumns - 1) / kColumns;  // of a batch
-    const long long batch = blockIdx.x / blocks;
-    const int column = blockIdx.x % blocks * kColumns + in_block;
+    const int columns = operand.rows, k = operand.k, blocks = (columns + kColumns - 1) / kColumns;  // of a batch
+    const long long batch = block / blocks, k_stride = operand.line_stride;
+    const int column = block % blocks * kColumns + in_block;
     const bool is_inside = column < columns;
-    x += batch * batch_stride + column;
+    const float* const x = operand.x + batch * operand.batch_stride + column;
     unsigned largest = 0;
     if (is_inside) {
 #pragma unroll 8
@@ -93,23 +114,25 @@ __device__ __forceinline__ void split_columns(const float* x, kw::f16* high, kw:
     __syncthreads();
     if (!is_inside) return;
     const Scale scale(found[0][in_block]);
-    if (lane == 0) inverse[batch * columns + column] = scale.inverse;
-    const long long first = batch * k * pitch + column;
+    if (lane == 0) operand.inverse[batch * columns + column] = scale.inverse;
+    const long long first = batch * k * operand.pitch + column;
 #pragma unroll 8
     for (int i = lane; i < k; i += kLanes) {
-        const long long at = first + static_cast<long long>(i) * pitch;
-        split(x[i * k_stride], scale.scale, high[at], low[at]);
+        const long long at = first + static_cast<long long>(i) * operand.pitch;
+        split(x[i * k_stride], scale.scale, operand.high[at], operand.low[at]);
     }
 }
 
-// Whole sectors of 128 bytes for many columns; narrow blocks where there are few.
-extern "C" __global__ void __launch_bounds__(kColumnThreads)
-split_columns_32(const float* x, kw::f16* high, kw::f16* low, float* inverse, long long k_stride, long long batch_stride,
-                 int columns, int k, int pitch) {
-    split_columns<32>(x, high, low, inverse, k_stride, batch_stride, columns, k, pitch);
-}
-extern "C" __global__ void __launch_bounds__(kColumnThreads)
-split_columns_8(const float* x, kw::f16* high, kw::f16* low, float* inverse, long long k_stride, long long batch_stride,
-                int columns, int k, int pitch) {
-    split_columns<8>(x, high, low, inverse, k_stride, batch_stride, columns, k, pitch);
+// Both operands of a product.
+extern "C" __global__ void __launch_bounds__(kThreads) split_operands(const SplitParams p) {
+    const bool is_a = blockIdx.x < p.a_blocks;
+    const Operand operand = is_a ? p.a : p.b;
+    const int block = is_a ? blockIdx.x : blockIdx.x - p.a_blocks;
+    kw::griddepcontrol_wait();
+    switch (operand.layout) {
+        case Layout::kBlockRows: return split_rows<kThreads>(operand, block, p.batches);
+        case Layout::kWarpRows: return split_rows<32>(operand, block, p.batches);
+        case Layout::kColumns32: return split_columns<32>(operand, block);
+        case Layout::kColumns8: return split_columns<8>(operand, block);
+    }
 }

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import functools
+import struct
+from dataclasses import dataclass
+from enum import IntEnum
 from pathlib import Path
 
 import torch
@@ -11,66 +14,126 @@ from torch import Tensor
 from kernelwright.kernels.matmul.operands import padded_pitch
 from kernelwright.toolchain.cuda.compiler import compile_cubin
 from kernelwright.toolchain.cuda.launcher import CudaKernel, current_arch
+from kernelwright.toolchain.cuda.struct_launch import StructLaunch, StructParameter
 
 SOURCE = Path(__file__).with_name("split.cu")
-ROW_THREADS, COLUMN_THREADS = 256, 512
-WIDE, NARROW = 32, 8
-"""Columns of a block; narrow ones where wide ones would leave multiprocessors idle."""
-ALIGNMENT = 128
+THREADS, WARPS, ALIGNMENT = 256, 8, 128
+MAX_WARP_K = 2048
+"""Rows along K up to which a warp splits one: 16 vectors for each thread."""
+FIELDS = struct.Struct("<4q2q4i4q2q4i2i")
+"""`SplitParams` of split.cu."""
+
+
+class Layout(IntEnum):
+    """`Layout` of split.cu."""
+
+    BLOCK_ROWS, WARP_ROWS, COLUMNS_32, COLUMNS_8 = range(4)
+
+    @property
+    def rows(self) -> int:
+        """Rows of a block."""
+        return {Layout.BLOCK_ROWS: 1, Layout.WARP_ROWS: WARPS, Layout.COLUMNS_32: 32, Layout.COLUMNS_8: 8}[self]
+
+
+@dataclass(frozen=True)
+class OperandTerms:
+    """Where the terms of (batch, rows, K) FP32 matrices of one layout are: x = (high + low / 2048) * inverse_scale.
+
+    Attributes:
+        shape, strides: of the matrices, which are contiguous along K or their rows.
+        offset: of the high terms in the workspace, in bytes, a multiple of `ALIGNMENT`.
+        layout: how blocks share the rows.
+    """
+
+    shape: tuple[int, int, int]
+    strides: tuple[int, int, int]
+    offset: int
+    layout: Layout
+
+    @classmethod
+    def of(cls, rows: Tensor, offset: int, num_sms: int) -> OperandTerms:
+        """Those of matrices like this one, on a device with so many multiprocessors."""
+        batch, count, k = rows.shape
+        if rows.stride(2) == 1:
+            layout = Layout.WARP_ROWS if k <= MAX_WARP_K else Layout.BLOCK_ROWS
+        else:
+            layout = Layout.COLUMNS_32 if -(-count // 32) * batch >= num_sms else Layout.COLUMNS_8
+        return cls((batch, count, k), (rows.stride(0), rows.stride(1), rows.stride(2)), offset, layout)
+
+    @property
+    def is_transposed(self) -> bool:
+        """Whether the terms are contiguous along the rows."""
+        return self.layout in (Layout.COLUMNS_32, Layout.COLUMNS_8)
+
+    @functools.cached_property
+    def pitch(self) -> int:
+        """Of the terms, in elements."""
+        return padded_pitch(self.shape[1] if self.is_transposed else self.shape[2], 2)
+
+    @functools.cached_property
+    def low(self) -> int:
+        """Offset of the low terms."""
+        batch, count, k = self.shape
+        return self.offset + _align(2 * batch * (k if self.is_transposed else count) * self.pitch)
+
+    @functools.cached_property
+    def inverse_scale(self) -> int:
+        """Offset of the inverse scales, (batch, rows) FP32: NaN where terms cannot hold the row."""
+        return 2 * self.low - self.offset
+
+    @functools.cached_property
+    def end(self) -> int:
+        """Offset after the terms."""
+        return self.inverse_scale + _align(4 * self.shape[0] * self.shape[1])
+
+    @functools.cached_property
+    def blocks(self) -> int:
+        """Blocks that split the operand; a block of columns is within a batch."""
+        batch, count, _ = self.shape
+        return -(-count // self.layout.rows) * batch if self.is_transposed else -(-batch * count // self.layout.rows)
+
+    def views(self, workspace: Tensor) -> tuple[Tensor, Tensor]:
+        """High and low terms in a workspace, as (batch, rows, K)."""
+        batch, count, k = self.shape
+        lines, width = (k, count) if self.is_transposed else (count, k)
+        halves, strides = workspace.view(torch.float16), (lines * self.pitch, self.pitch, 1)
+        views = (halves.as_strided((batch, lines, width), strides, at // 2) for at in (self.offset, self.low))
+        high, low = (one.mT if self.is_transposed else one for one in views)
+        return high, low
+
+    def fields(self, source: int, workspace: int) -> tuple[int, ...]:
+        """`Operand` of split.cu, for the addresses of a matrix and the workspace."""
+        at = (workspace + offset for offset in (self.offset, self.low, self.inverse_scale))
+        line_stride = self.strides[2 if self.is_transposed else 1]
+        return source, *at, line_stride, self.strides[0], *self.shape[1:], self.pitch, self.layout
+
+
+class SplitLaunch:
+    """Splits both operands of a product in one launch."""
+
+    def __init__(self, a: OperandTerms, b: OperandTerms, device: int) -> None:
+        self._a, self._b = a, b
+        self._parameter = StructParameter(FIELDS.size)
+        self._launch = StructLaunch(
+            _load_kernel(device).handle, self._parameter, grid=a.blocks + b.blocks, threads=THREADS, use_pdl=True
+        )
+
+    def __call__(self, stream: int, a: int, b: int, workspace: int) -> None:
+        """Launch on a stream, with the addresses of the matrices and of the workspace."""
+        fields = pack_split(self._a, self._b, a, b, workspace)
+        self._parameter.content[: len(fields)] = fields
+        self._launch(stream)
+
+
+def pack_split(a: OperandTerms, b: OperandTerms, address_a: int, address_b: int, workspace: int) -> bytes:
+    """`SplitParams` of split.cu."""
+    return FIELDS.pack(*a.fields(address_a, workspace), *b.fields(address_b, workspace), a.shape[0], a.blocks)
 
 
 @functools.cache
-def _load_kernel(device: int, name: str) -> CudaKernel:
+def _load_kernel(device: int) -> CudaKernel:
     cubin = compile_cubin(SOURCE.read_text("utf-8"), current_arch(), include_dirs=[SOURCE.parent], name=str(SOURCE))
-    return CudaKernel(cubin, name)
-
-
-class OperandSplit:
-    """Splits (batch, rows, K) FP32 matrices of one layout: x = (high + low / 2048) * inverse_scale of the row.
-
-    Args:
-        rows: an example on a CUDA device, contiguous along the rows or K.
-        offset: of the terms in the workspace, in bytes, a multiple of `ALIGNMENT`.
-        num_sms: multiprocessors of the device.
-    Attributes:
-        transposed: the terms are contiguous along the rows.
-        high, low, inverse_scale: offsets in the workspace: FP16, FP16, and (batch, rows) FP32, which is NaN where the
-            terms cannot hold the row.
-        end: offset after the terms.
-    """
-
-    def __init__(self, rows: Tensor, offset: int, num_sms: int) -> None:
-        batch, count, k = rows.shape
-        self.transposed = rows.stride(2) != 1
-        self._shape = (batch, k, count) if self.transposed else (batch, count, k)
-        self._pitch = padded_pitch(self._shape[2], 2)
-        term_bytes = _align(2 * batch * self._shape[1] * self._pitch)
-        self.high, self.low, self.inverse_scale = offset, offset + term_bytes, offset + 2 * term_bytes
-        self.end = self.inverse_scale + _align(4 * batch * count)
-        if self.transposed:
-            width = WIDE if -(-count // WIDE) * batch >= num_sms else NARROW
-            name, threads, grid = f"split_columns_{width}", COLUMN_THREADS, (-(-count // width) * batch,)
-            sizes = [rows.stride(2), rows.stride(0), count, k, self._pitch]
-        else:
-            name, threads, grid = "split_rows", ROW_THREADS, (batch * count,)
-            sizes = [rows.stride(1), rows.stride(0), count, k, self._pitch]
-        kernel = _load_kernel(rows.device.index, name)
-        self._launch = kernel.make_launcher(grid, threads, 0, 1)
-        self._sizes = kernel.convert_scalars([0, 0, 0, 0, *sizes])[4:]
-
-    def __call__(self, stream: int, source: int, workspace: int) -> None:
-        """Launch on a stream, with the addresses of the matrix and of the workspace."""
-        self._launch(
-            stream, source, workspace + self.high, workspace + self.low, workspace + self.inverse_scale, *self._sizes
-        )
-
-    def terms(self, workspace: Tensor) -> tuple[Tensor, Tensor]:
-        """High and low terms in a workspace, as (batch, rows, K)."""
-        strides = self._shape[1] * self._pitch, self._pitch, 1
-        halves = workspace.view(torch.float16)
-        views = (halves.as_strided(self._shape, strides, offset // 2) for offset in (self.high, self.low))
-        high, low = (one.mT if self.transposed else one for one in views)
-        return high, low
+    return CudaKernel(cubin, "split_operands")
 
 
 def _align(size: int) -> int:
