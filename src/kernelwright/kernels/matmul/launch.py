@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import struct
 from pathlib import Path
 
@@ -29,7 +30,10 @@ MAP_TYPES = {
     "e4m3": "uint8",
     "e5m2": "uint8",
 }
-_FIELDS, _FP32_OPERANDS = struct.Struct("<6q6q5i2f4x6q"), struct.Struct("<8q")
+_ADDRESSES, _SHAPE, _FACTORS, _SCALE_STRIDES, _FP32_OPERANDS = map(
+    struct.Struct, ("<6q", "<6q5i", "<2f4x", "<6q", "<8q")
+)
+"""`GemmParams` after its tensor maps."""
 LOST_THREADS = 256
 PRODUCT, RECOMPUTE = "gemm_sm90", "recompute_lost"
 
@@ -78,8 +82,8 @@ class GemmLaunch:
         tiles = -(-m // (config.block_m * config.cluster_m)) * -(-n // (out_n * config.cluster_n)) * batch
         clusters = tiles if config.split_k > 1 else min(tiles, sms * config.min_blocks // config.cluster)
         self._maps = len(a) + len(b)
-        self._fields_offset = (self._maps + 1) * TENSOR_MAP_BYTES
-        size = self._fields_offset + _FIELDS.size + _FP32_OPERANDS.size
+        first = (self._maps + 1) * TENSOR_MAP_BYTES
+        *self._offsets, size = itertools.accumulate((one.size for one in _PARTS), initial=first)
         self._parameter = StructParameter(-(-size // TENSOR_MAP_ALIGNMENT) * TENSOR_MAP_ALIGNMENT)
         self._launch = StructLaunch(
             kernel.handle,
@@ -107,15 +111,18 @@ class GemmLaunch:
                 offset += TENSOR_MAP_BYTES
         if variant.tma_store:
             self._encode_output(self._maps * TENSOR_MAP_BYTES, out)
-        self._shape = (
+        _SIZES.pack_into(
+            self._parameter.content, self._offsets[1],
             *(out.stride(i) for i in (1, 2, 0)),
             *((residual.stride(i) for i in (1, 2, 0)) if residual is not None else (0, 0, 0)),
             m, n, a[0].shape[2], batch, config.raster_group,
         )  # fmt: skip
         scale_strides = [one.stride(i) * (i > 0 or one.shape[0] > 1) for one in block_scales for i in (1, 2, 0)]
-        self._scale_strides = (*scale_strides, *(0,) * (6 - len(scale_strides)))
+        scale_strides += [0] * (6 - len(scale_strides))
+        _SCALE_STRIDES.pack_into(self._parameter.content, self._offsets[3], *scale_strides)
         mapped = (*a, *b, out) if variant.tma_store else (*a, *b)
         self._mapped = tuple(one.data_ptr() for one in mapped)
+        self._factors: tuple[float, float] | None = None
 
     def _encode_operand(self, offset: int, one: Tensor, kind: str, transposed: bool, rows: int, shared: int) -> None:
         """Encode the map of an operand; `shared` blocks load parts of a tile of `rows`."""
@@ -170,11 +177,12 @@ class GemmLaunch:
                 if address != previous:
                     parameter.replace_address(at * TENSOR_MAP_BYTES, address)
             self._mapped = mapped
-        _FIELDS.pack_into(
-            parameter.content, self._fields_offset,
-            out, *extra, *self._shape, alpha, beta, *self._scale_strides,
-        )  # fmt: skip
+        _ADDRESSES.pack_into(parameter.content, self._offsets[0], out, *extra)
+        if self._factors != (alpha, beta):
+            _FACTORS.pack_into(parameter.content, self._offsets[2], alpha, beta)
+            self._factors = alpha, beta
+        if self._recompute:
+            _FP32_OPERANDS.pack_into(parameter.content, self._offsets[4], *fp32_operands)
         self._launch(stream)
         if self._recompute:
-            _FP32_OPERANDS.pack_into(parameter.content, self._fields_offset + _FIELDS.size, *fp32_operands)
             self._recompute(stream)
