@@ -30,10 +30,9 @@ MAP_TYPES = {
     "e4m3": "uint8",
     "e5m2": "uint8",
 }
-_ADDRESSES, _SHAPE, _FACTORS, _SCALE_STRIDES, _FP32_OPERANDS = map(
-    struct.Struct, ("<6q", "<6q5i", "<2f4x", "<6q", "<8q")
-)
-"""`GemmParams` after its tensor maps."""
+_PARTS = tuple(map(struct.Struct, ("<6q", "<6q5i", "<2f4x", "<6q", "<8q")))
+"""`GemmParams` after its tensor maps: addresses, sizes, factors, strides of block scales, FP32 operands."""
+_ADDRESSES, _SIZES, _FACTORS, _SCALE_STRIDES, _FP32_OPERANDS = _PARTS
 LOST_THREADS = 256
 PRODUCT, RECOMPUTE = "gemm_sm90", "recompute_lost"
 
