@@ -17,6 +17,7 @@ from kernelwright.kernels.matmul.op import gemm, linear
 from kernelwright.kernels.matmul.reference import FORMULAS
 from kernelwright.kernels.matmul.reference import gemm as exact_gemm
 from kernelwright.kernels.matmul.workloads import USE_CASES
+from kernelwright.kernels.norms.op import rms_norm
 from kernelwright.kernels.workload import OURS, make_backward
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -26,6 +27,12 @@ DTYPES = (torch.bfloat16, torch.float16, torch.float32, *FP8)
 OUT_EPS = {torch.bfloat16: 2**-8, torch.float16: 2**-11, torch.float32: 2**-23}
 SUM_EPS = {torch.bfloat16: 2**-16, torch.float16: 2**-16, torch.float32: 2**-20, **dict.fromkeys(FP8, 2**-12)}
 """Of |a| @ |b|: rounding of sums in tensor cores, which is coarser for FP8, and of FP32 operands in two terms."""
+
+
+@pytest.fixture(autouse=True)
+def emulate_all(monkeypatch):
+    """FP32 products of all sizes take the kernel."""
+    monkeypatch.setattr(product, "emulation_pays", lambda *_: True)
 
 
 def make_matrix(rng, shape, dtype):
@@ -202,6 +209,26 @@ def test_graphs_replay_with_new_values():
         graph.replay()
         for got, want in zip(results, step(), strict=True):
             assert torch.equal(got, want)
+
+
+@gpu
+def test_a_norm_reads_what_a_product_before_it_wrote_in_place():
+    a, b = torch.randn(64, 512, device=DEVICE).bfloat16(), torch.randn(512, 2048, device=DEVICE).bfloat16()
+    weight, start = torch.rand(2048, device=DEVICE).bfloat16(), torch.randn(64, 2048, device=DEVICE).bfloat16()
+
+    def steps(residual, count):
+        for _ in range(count):
+            gemm(a, b, residual=residual, beta=0.5, alpha=0.01, out=residual)
+            residual.copy_(rms_norm(residual, weight))
+        return residual
+
+    first = steps(start.clone(), 100)
+    assert all(torch.equal(first, steps(start.clone(), 100)) for _ in range(20))
+    slow = start.clone()
+    for _ in range(100):
+        steps(slow, 1)
+        torch.cuda.synchronize()
+    assert torch.equal(first, slow) and first.isfinite().all()
 
 
 @gpu

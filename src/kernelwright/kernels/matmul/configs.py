@@ -15,7 +15,8 @@ BLOCK_SCALE_REGISTERS = (40, 232)
 """With scales of blocks, for which the producer computes addresses."""
 
 
-PREFETCH_TILES = 8
+PREFETCH_BYTES = 64 * 1024
+"""Of the weights of a block's first tile, loaded into the L2 while the previous kernel ends."""
 EARLY_TRIGGER = 2
 COSTLY_ACTIVATIONS = ("GeluErf", "GeluErfBf16", "GeluTanh", "Silu")
 """Those of ten instructions or more."""
@@ -151,7 +152,7 @@ def make_defines(config: GemmConfig, variant: Variant) -> dict[str, str]:
         "PROMOTE_TILES": config.promote_tiles,
         "SWAPPED": int(config.swapped),
         "PING_PONG": int(config.ping_pong),
-        "PREFETCH_TILES": PREFETCH_TILES,
+        "PREFETCH_TILES": PREFETCH_BYTES // (SWIZZLE_BYTES * (config.block_m if config.swapped else config.block_n)),
         "EARLY_TRIGGER": EARLY_TRIGGER,
         "MIN_BLOCKS": config.min_blocks,
         "SHARED_BYTES": variant.shared_bytes(config),

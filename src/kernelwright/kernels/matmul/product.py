@@ -178,6 +178,7 @@ def _launch_emulated(
     if config is None:
         m, n = out.shape[1:]
         config = choose_config(m, n, a.shape[2], out.shape[0], variant, _num_sms(a.device.index), terms=2)
+    variant = variant.oriented(config)
     tensors = [left, right, out, *([] if residual is None else [residual])]
     key = ("emulated", config, variant, out.device.index, *((one.shape, one.stride()) for one in tensors))
     launch = THREAD.launches.get(key)

@@ -14,6 +14,13 @@ SKINNY_ROWS, SPLIT_ROWS, MIN_STAGES, MAX_STAGES = 256, 1024, 3, 8
 """Most rows for which rows and columns are swapped, and for which blocks share the steps of K."""
 SPLITS, SPLIT_TILES = (1, 2, 4, 8), ((64, 64), (64, 128), (128, 64), (64, 256), (128, 96), (128, 128), (128, 192))
 SWAPPED_COLUMNS = (8, 16, 32, 64, 128)
+WIDE_TILES = tuple(
+    GemmConfig(block_m, block_n, 8, 2, cluster_m, cluster_n, ping_pong=block_m < 256)
+    for (block_m, block_n), (cluster_m, cluster_n) in itertools.product(
+        ((128, 160), (128, 192), (128, 208), (192, 128), (256, 160), (256, 192)), ((2, 1), (1, 2))
+    )
+)
+"""For many rows, with loads shared by two blocks; the model of `selection.py` does not have them."""
 
 
 class Shape(NamedTuple):
@@ -98,3 +105,5 @@ def _all_configs(shape: Shape) -> Iterator[GemmConfig]:
             yield GemmConfig(block_m, block_n, 8, block_m // 64, split_k=split)
     for tile, _, _ in TILES:
         yield tile
+    if shape.m > SPLIT_ROWS:
+        yield from WIDE_TILES

@@ -39,7 +39,7 @@ the range where the fitted times, some of them negative, do not hold."""
 MAX_VECTOR_ROWS, MAX_SKINNY_ROWS, MAX_FEW_ROWS, FEW_ROWS_MAX_COLUMNS = 16, 64, 128, 8448
 """Most rows with which rows and columns are swapped: for tiles of 8 or 16, of 64, and of 128 columns, the last up to
 so many columns of the result; with more, tiles that are not swapped fill the chip."""
-SPLITS, MIN_SPLIT_K_TILES = (2, 4, 8), 8
+SPLITS, MIN_SPLIT_K_TILES, MIN_GPC_SMS = (2, 4, 8), 8, 16
 SPLIT_TILE = GemmConfig(128, 128, 3, 2, terms=2, promote_tiles=1)
 """FP32 as two FP16 terms. Sums are promoted after every 64 of K: no slower than after 128, and the error on positive
 data is 2.1e-7 in place of 4.7e-7 at K = 4096."""
@@ -111,7 +111,8 @@ def permits(config: GemmConfig, variant: Variant) -> bool:
 def _choose_emulated(m: int, n: int, k_tiles: int, batch: int, num_sms: int) -> GemmConfig:
     """The tile of two terms; blocks share the steps of K, of more than a microsecond each, where tiles are few."""
     tiles = -(-m // SPLIT_TILE.block_m) * -(-n // SPLIT_TILE.block_n) * batch
-    splits = [split for split in SPLITS if split * tiles <= num_sms and k_tiles >= split]
+    blocks = num_sms // MIN_GPC_SMS * MIN_GPC_SMS  # a cluster is within a GPC
+    splits = [split for split in SPLITS if split * tiles <= blocks and k_tiles >= split]
     return replace(SPLIT_TILE, split_k=max(splits, default=1))
 
 

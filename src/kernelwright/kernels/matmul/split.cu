@@ -2,7 +2,8 @@
 // that makes its largest element 2^14 to 2^15. What FP16 cannot hold that way (infinity, NaN, a largest element beyond
 // 2^60 or below 2^-60) has a scale of NaN and zeros as terms. An element has a relative error of 2^-22 at most, or an
 // absolute one of 2^-50 of the largest.
-// Bound: memory, 4 bytes read twice (the second time from L2 or L1) and 4 written for each element.
+// Bound: memory, 4 bytes read twice (the second time from L2 or L1) and 4 written for each element. A batch of elements is
+// loaded before their terms are stored: the compiler cannot know that these do not overlap.
 // Source: Ootomo & Yokota 2022, arXiv:2203.03341.
 #include "kw/ptx/cvt.cuh"
 #include "kw/ptx/griddepcontrol.cuh"
@@ -61,7 +62,7 @@ __device__ __forceinline__ void split_x4(float4 x, float scale, uint2& high, uin
 // Rows that are contiguous along K, kRowThreads threads for each. The terms are (batch, rows, pitch).
 template <int kRowThreads>
 __device__ __forceinline__ void split_rows(const Operand& operand, long long block, int batches) {
-    constexpr int kRows = kThreads / kRowThreads;
+    constexpr int kRows = kThreads / kRowThreads, kBatch = 4;
     const int thread = threadIdx.x % kRowThreads, k = operand.k;
     const long long row = block * kRows + threadIdx.x / kRowThreads;
     if (row >= static_cast<long long>(batches) * operand.rows) return;
@@ -83,9 +84,16 @@ __device__ __forceinline__ void split_rows(const Operand& operand, long long blo
     }
     const Scale scale(largest);
     if (thread == 0) operand.inverse[row] = scale.inverse;
-    for (int i = thread; i < vectors; i += kRowThreads)
-        split_x4(reinterpret_cast<const float4*>(x)[i], scale.scale, reinterpret_cast<uint2*>(high)[i],
-                 reinterpret_cast<uint2*>(low)[i]);
+    for (int first = thread; first < vectors; first += kBatch * kRowThreads) {
+        float4 v[kBatch];
+#pragma unroll
+        for (int j = 0; j < kBatch; ++j) v[j] = reinterpret_cast<const float4*>(x)[min(first + j * kRowThreads, vectors - 1)];
+#pragma unroll
+        for (int j = 0; j < kBatch; ++j) {
+            const int i = first + j * kRowThreads;
+            if (i < vectors) split_x4(v[j], scale.scale, reinterpret_cast<uint2*>(high)[i], reinterpret_cast<uint2*>(low)[i]);
+        }
+    }
     for (int i = 4 * vectors + thread; i < k; i += kRowThreads) split(x[i], scale.scale, high[i], low[i]);
 }
 
@@ -93,7 +101,7 @@ __device__ __forceinline__ void split_rows(const Operand& operand, long long blo
 // the second time mostly from the L2. The terms are (batch, K, pitch).
 template <int kColumns>
 __device__ __forceinline__ void split_columns(const Operand& operand, int block) {
-    constexpr int kLanes = kThreads / kColumns;  // along K
+    constexpr int kLanes = kThreads / kColumns, kBatch = 16;  // along K
     __shared__ unsigned found[kLanes][kColumns];
     const int in_block = threadIdx.x % kColumns, lane = threadIdx.x / kColumns;
     const int columns = operand.rows, k = operand.k, blocks = (columns + kColumns - 1) / kColumns;  // of a batch
@@ -103,7 +111,7 @@ __device__ __forceinline__ void split_columns(const Operand& operand, int block)
     const float* const x = operand.x + batch * operand.batch_stride + column;
     unsigned largest = 0;
     if (is_inside) {
-#pragma unroll 8
+#pragma unroll 16
         for (int i = lane; i < k; i += kLanes) largest = max(largest, magnitude(x[i * k_stride]));
     }
     found[lane][in_block] = largest;
@@ -116,10 +124,16 @@ __device__ __forceinline__ void split_columns(const Operand& operand, int block)
     const Scale scale(found[0][in_block]);
     if (lane == 0) operand.inverse[batch * columns + column] = scale.inverse;
     const long long first = batch * k * operand.pitch + column;
-#pragma unroll 8
-    for (int i = lane; i < k; i += kLanes) {
-        const long long at = first + static_cast<long long>(i) * operand.pitch;
-        split(x[i * k_stride], scale.scale, operand.high[at], operand.low[at]);
+    for (int begin = lane; begin < k; begin += kBatch * kLanes) {
+        float v[kBatch];
+#pragma unroll
+        for (int j = 0; j < kBatch; ++j) v[j] = x[min(begin + j * kLanes, k - 1) * k_stride];
+#pragma unroll
+        for (int j = 0; j < kBatch; ++j) {
+            const int i = begin + j * kLanes;
+            const long long at = first + static_cast<long long>(i) * operand.pitch;
+            if (i < k) split(v[j], scale.scale, operand.high[at], operand.low[at]);
+        }
     }
 }
 
