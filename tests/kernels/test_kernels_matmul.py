@@ -17,7 +17,14 @@ from kernelwright.kernels.matmul.op import gemm, linear
 from kernelwright.kernels.matmul.operands import is_readable, padded_pitch, prepare_operand
 from kernelwright.kernels.matmul.recorded import PACKAGED, find_recorded
 from kernelwright.kernels.matmul.row_statistics import gemm_with_row_statistics
-from kernelwright.kernels.matmul.selection import FP8_TILES, SPLIT_TILE, TILES, choose_config, emulation_pays
+from kernelwright.kernels.matmul.selection import (
+    FP8_TILES,
+    SPLIT_TILE,
+    TILES,
+    choose_config,
+    choose_emulated,
+    emulation_pays,
+)
 from kernelwright.kernels.operators import ShapeError
 from kernelwright.toolchain.sass.disassembly import disassemble
 
@@ -38,7 +45,7 @@ gpu = pytest.mark.gpu
 @pytest.fixture(autouse=True)
 def emulate_all(monkeypatch):
     """FP32 products of all sizes take the kernel."""
-    monkeypatch.setattr(product, "emulation_pays", lambda *_: True)
+    monkeypatch.setattr(product, "emulation_pays", lambda *_, **__: True)
 
 
 def strided(rows, columns, layout, dtype):
@@ -156,6 +163,38 @@ def test_emulated_fp32_is_no_less_accurate_than_fmas(kind):
     own, fma = gemm(a, b) - exact, a @ b - exact
     assert own.norm() <= fma.norm()
     assert own.abs().max() <= fma.abs().max()
+
+
+@gpu
+@pytest.mark.parametrize("m", [1, 7, 16, 33, 64, 100, 128])
+@pytest.mark.parametrize("kind", ["normal", "positive", "wide"])
+def test_few_rows_of_fp32_are_no_less_accurate_than_fmas(m, kind):
+    for n, k in ((136, 48), (1000, 4096), (17000, 1040)):
+        x, weight = torch.randn(m, k, device=DEVICE), torch.randn(n, k, device=DEVICE)
+        if kind == "positive":
+            x, weight = x.abs(), weight.abs()
+        if kind == "wide":
+            x, weight = (
+                one * torch.exp2(torch.randint(-8, 9, one.shape, device=DEVICE).float()) for one in (x, weight)
+            )
+        exact = x.double() @ weight.double().T
+        own, fma = linear(x, weight) - exact, F.linear(x, weight) - exact
+        assert own.norm() <= fma.norm() + 2**-24 * exact.norm(), (n, k)
+
+
+@gpu
+def test_weights_that_terms_cannot_hold_are_found_in_the_main_loop():
+    x, weight, bias = (
+        torch.randn(40, 512, device=DEVICE),
+        torch.randn(900, 512, device=DEVICE),
+        torch.randn(900, device=DEVICE),
+    )
+    weight[3, 5], weight[70, 300], weight[90, 64:128], weight[200] = torch.inf, torch.nan, 1e30, 0.0
+    x[7] = 1e-30
+    got, want = linear(x, weight, bias), F.linear(x.double(), weight.double(), bias.double())
+    size = torch.ones(900, device=DEVICE)
+    size[90] = 1e30
+    torch.testing.assert_close((got / size).double(), want / size, rtol=1e-4, atol=1e-4, equal_nan=True)
 
 
 @gpu
@@ -326,9 +365,19 @@ def test_a_chosen_tile_fits_the_chip(m, n, k):
         assert replace(variant, bias=True).shared_bytes(config) <= MAX_SHARED_BYTES
 
 
+def test_few_rows_of_fp32_leave_the_splitting_of_the_weights_to_the_main_loop():
+    def choose(m, n, in_loop=True):
+        return choose_emulated(m, n, 4096, 1, FP32_TERMS, 132, in_loop=in_loop)
+
+    few = choose(20, 4096)
+    assert few.split_in_loop and few.swapped and few.block_n == 32 and few.split_k == 4
+    assert choose(128, 32768).block_n == 128 and choose(128, 32768).split_k == 1
+    assert not choose(20, 4096, in_loop=False).split_in_loop
+
+
 def test_blocks_share_the_steps_of_emulated_products_with_few_tiles():
     def split_k(m, n, k, batch=1):
-        return choose_config(m, n, k, batch, FP32_TERMS, 132, terms=2).split_k
+        return choose_emulated(m, n, k, batch, FP32_TERMS, 132, in_loop=False).split_k
 
     assert split_k(1024, 1024, 1024) == 2
     assert split_k(512, 512, 512) == 8
@@ -339,10 +388,12 @@ def test_blocks_share_the_steps_of_emulated_products_with_few_tiles():
 
 def test_emulation_pays_where_operations_outweigh_the_splitting():
     for shape in [(1024, 1024, 1024), (8192, 8192, 8192), (128, 4096, 4096), (16384, 16384, 32)]:
-        assert emulation_pays(*shape, 1), shape
+        assert emulation_pays(*shape, 1, in_loop=False), shape
     for shape in [(1, 4096, 4096), (16, 14336, 4096), (256, 256, 256), (64, 64, 1 << 20)]:
-        assert not emulation_pays(*shape, 1), shape
-    assert emulation_pays(256, 256, 256, 64)
+        assert not emulation_pays(*shape, 1, in_loop=False), shape
+    assert emulation_pays(256, 256, 256, 64, in_loop=False)
+    assert emulation_pays(64, 14336, 4096, 1, in_loop=True) and not emulation_pays(64, 14336, 4096, 1, in_loop=False)
+    assert not emulation_pays(8, 14336, 4096, 1, in_loop=True)
 
 
 def test_fewer_waves_are_preferred():
@@ -361,12 +412,24 @@ def test_fewer_waves_are_preferred():
         (TILES[0][0], BF16, "HGMMA.64x128x16"),
         (TILES[1][0], Variant("f16", "f16", "f32", "f32", transpose_b=True), "HGMMA.64x128x16"),
         (SPLIT_TILE, FP32_TERMS, "HGMMA.64x128x16"),
-        (choose_config(1024, 1024, 1024, 1, FP32_TERMS, 132, terms=2), FP32_TERMS, "HGMMA.64x128x16"),
+        (choose_emulated(1024, 1024, 1024, 1, FP32_TERMS, 132, in_loop=False), FP32_TERMS, "HGMMA.64x128x16"),
+        (choose_emulated(64, 4096, 4096, 1, FP32_TERMS, 132, in_loop=True), FP32_TERMS, "HGMMA.64x64x16"),
+        (choose_emulated(128, 32768, 4096, 1, FP32_TERMS, 132, in_loop=True), FP32_TERMS, "HGMMA.64x128x16"),
         (FP8_TILES[0][0], Variant("e4m3", "e4m3", "bf16", "bf16", scales=True), "QGMMA.64x128x32"),
         (FP8_TILES[1][0], Variant("e4m3", "e4m3", "bf16", "bf16", block_scales=True), "QGMMA.64x192x32"),
         (choose_config(8, 6144, 4096, 1, BF16, 132), BF16, "HGMMA.64x8x16"),
     ],
-    ids=["bf16", "transposed", "fp32 in two terms", "fp32, split sums", "fp8", "fp8 in blocks", "few rows"],
+    ids=[
+        "bf16",
+        "transposed",
+        "fp32 in two terms",
+        "fp32, split sums",
+        "fp32, split in the loop",
+        "fp32, 128 rows",
+        "fp8",
+        "fp8 in blocks",
+        "few rows",
+    ],
 )
 def test_a_tile_compiles_to_wgmma_and_tma_without_spills(config, variant, instruction):
     variant = variant.oriented(config)

@@ -32,7 +32,7 @@ SUM_EPS = {torch.bfloat16: 2**-16, torch.float16: 2**-16, torch.float32: 2**-20,
 @pytest.fixture(autouse=True)
 def emulate_all(monkeypatch):
     """FP32 products of all sizes take the kernel."""
-    monkeypatch.setattr(product, "emulation_pays", lambda *_: True)
+    monkeypatch.setattr(product, "emulation_pays", lambda *_, **__: True)
 
 
 def make_matrix(rng, shape, dtype):

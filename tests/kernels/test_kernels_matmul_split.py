@@ -9,6 +9,7 @@ from kernelwright.kernels.matmul.split_operands import SOURCE, THREADS, Layout, 
 from kernelwright.toolchain.emulator.launcher import EmulatedKernel
 
 BY_ROWS, BY_COLUMNS = (Layout.BLOCK_ROWS, Layout.WARP_ROWS), (Layout.COLUMNS_32, Layout.COLUMNS_8)
+LAYOUTS = (*BY_ROWS, *BY_COLUMNS)
 
 
 def terms_of(rows, layout, offset=0):
@@ -47,7 +48,7 @@ def draw(layout, batch, count, k):
     return memory[:, :count, :k].copy_(rows)
 
 
-@pytest.mark.parametrize("layout", Layout)
+@pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("shape", [(1, 1, 1), (2, 37, 101), (1, 8, 600), (1, 130, 7)])
 def test_two_terms_hold_an_element_to_22_bits(layout, shape):
     if layout in BY_COLUMNS and shape == (1, 1, 1):
@@ -57,15 +58,15 @@ def test_two_terms_hold_an_element_to_22_bits(layout, shape):
     assert_holds(rows, terms)
 
 
-@pytest.mark.parametrize("left", Layout)
-@pytest.mark.parametrize("right", Layout)
+@pytest.mark.parametrize("left", LAYOUTS)
+@pytest.mark.parametrize("right", LAYOUTS)
 def test_one_launch_splits_both_operands(left, right):
     a, b = draw(left, 2, 19, 70), draw(right, 2, 45, 70)
     for rows, terms in zip((a, b), split((a, left), (b, right)), strict=True):
         assert_holds(rows, terms)
 
 
-@pytest.mark.parametrize("layout", Layout)
+@pytest.mark.parametrize("layout", LAYOUTS)
 def test_rows_that_terms_cannot_hold_are_marked_and_zero(layout):
     memory = torch.randn(1, 12, 20).mT if layout in BY_COLUMNS else torch.randn(1, 20, 12)
     memory[0, 2, 3], memory[0, 4, 5] = torch.inf, torch.nan
@@ -76,6 +77,30 @@ def test_rows_that_terms_cannot_hold_are_marked_and_zero(layout):
     assert inverse.isnan().nonzero().tolist() == [[0, 2], [0, 4], [0, 6], [0, 8]]
     for row in (2, 4, 6, 8, 10):
         assert not high[0, row].any() and not low[0, row].any()
+
+
+@pytest.mark.parametrize("layout", BY_ROWS)
+@pytest.mark.parametrize("gap", [0, 2])
+def test_terms_for_a_product_that_splits_the_other_operand(layout, gap):
+    """K is in the order in which a thread of mma holds four consecutive elements; the other operand has scales of 1."""
+    rows = draw(layout, 1, 21, 96)
+    rows = rows.contiguous() if gap == 0 else rows
+    terms, other = replace(OperandTerms.of(rows, 0, 132, for_registers=True), layout=layout), torch.randn(1, 300, 96)
+    none = OperandTerms.none(other, terms.end)
+    workspace = torch.full((none.end,), 0xFF, dtype=torch.uint8)
+    packed = pack_split(terms, none, rows.data_ptr(), other.data_ptr(), workspace.data_ptr())
+    EmulatedKernel(SOURCE.read_text(), "split_operands", path=str(SOURCE))(
+        terms.blocks + none.blocks, THREADS, [packed]
+    )
+    floats = workspace.view(torch.float32)
+    assert (floats[none.inverse_scale // 4 :][:300] == 1).all()
+    high, low = (one.double() for one in terms.views(workspace))
+    thread, pair, element = torch.arange(96) % 16 // 4, torch.arange(96) % 4 // 2, torch.arange(96) % 2
+    position = torch.arange(96) // 16 * 16 + 8 * pair + 2 * thread + element
+    inverse = floats[terms.inverse_scale // 4 :][:21].double()[:, None]
+    error = ((high + low)[0][:, position] * inverse - rows[0].double()).abs()
+    largest = rows[0].double().abs().amax(-1, keepdim=True)
+    assert (error <= 2.0**-22 * rows[0].double().abs() + 2.0**-40 * largest).all()
 
 
 def test_the_layout_follows_from_the_strides_and_the_size():

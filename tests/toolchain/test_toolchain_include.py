@@ -212,6 +212,19 @@ def test_a_wrapper_becomes_its_instruction(name):
     assert any(re.match(instruction, opcode) for opcode in opcodes), opcodes
 
 
+@pytest.mark.parametrize("n", [8, 16, 32, 64, 128])
+def test_wgmma_takes_a_from_registers(n):
+    pytest.importorskip("cuda.core", reason="CUDA C++ needs the extra cuda")
+    body = (
+        f"float acc[{n // 2}]; const unsigned a[4] = {{1, 2, 3, unsigned(n)}}; kw::wgmma_fence(); "
+        f"kw::wgmma_mma_async_registers<{n}>::issue(acc, a, n, false); "
+        f"kw::wgmma_commit_group(); kw::wgmma_wait_group<0>(); out[1] = acc[{n // 2 - 1}];"
+    )
+    (lines,) = disassemble(compile_cubin(KERNEL.format(header="wgmma", body=body, parameter="")).code).values()
+    operands = [line.operands for line in lines if line.opcode == f"HGMMA.64x{n}x16.F32"]
+    assert len(operands) == 1 and re.match(r"R\d+,R\d+,gdesc", operands[0].replace(" ", "")), operands
+
+
 @pytest.mark.parametrize("name", REDUCTIONS)
 def test_a_reduction_exchanges_partials_without_local_memory(name):
     pytest.importorskip("cuda.core", reason="CUDA C++ needs the extra cuda")

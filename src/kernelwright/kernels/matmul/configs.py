@@ -35,6 +35,7 @@ class GemmConfig:
         terms: 2 for FP32 operands as pairs of FP16.
         promote_tiles: steps of 128 bytes along K after which sums are added in FP32 registers; 0: at the end.
         swapped: rows of the product are the contiguous dimension of the output.
+        split_in_loop: with two terms, those of the rows of the product are made in the main loop.
         raster_group: rows of tiles in a band of the order of tiles.
         min_blocks: per multiprocessor.
         ping_pong: each consumer has a tile of its own: one multiplies while the other stores.
@@ -53,6 +54,7 @@ class GemmConfig:
     raster_group: int = 8
     min_blocks: int = 1
     ping_pong: bool = False
+    split_in_loop: bool = False
 
     @property
     def cluster(self) -> int:
@@ -132,7 +134,7 @@ class Variant:
         return config.block_n // 2 if self.gated else config.block_n
 
 
-ELEMENT_BYTES = {"bf16": 2, "f16": 2, "tf32": 4, "e4m3": 1, "e5m2": 1}
+ELEMENT_BYTES = {"bf16": 2, "f16": 2, "f32": 4, "tf32": 4, "e4m3": 1, "e5m2": 1}
 
 
 def make_defines(config: GemmConfig, variant: Variant) -> dict[str, str]:
@@ -152,6 +154,7 @@ def make_defines(config: GemmConfig, variant: Variant) -> dict[str, str]:
         "PROMOTE_TILES": config.promote_tiles,
         "SWAPPED": int(config.swapped),
         "PING_PONG": int(config.ping_pong),
+        "SPLIT_IN_LOOP": int(config.split_in_loop),
         "PREFETCH_TILES": PREFETCH_BYTES // (SWIZZLE_BYTES * (config.block_m if config.swapped else config.block_n)),
         "EARLY_TRIGGER": EARLY_TRIGGER,
         "MIN_BLOCKS": config.min_blocks,

@@ -63,7 +63,7 @@ struct ThreadRows {
         : row(first_row + threadIdx.x % 128 / 32 * 16 + threadIdx.x % 32 / 4), batch(batch) {
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
-            scales[half] = kBlockScales ? 1.0f : scale_at(p.row_scale, row + 8 * half, p.M, batch);
+            scales[half] = kBlockScales || kSplitInLoop ? 1.0f : scale_at(p.row_scale, row + 8 * half, p.M, batch);
             bias[half] = kSwapped ? bias_at(p, row + 8 * half, p.M) : 0.0f;
         }
     }

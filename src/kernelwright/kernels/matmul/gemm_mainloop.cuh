@@ -37,6 +37,11 @@ __device__ __forceinline__ void prefetch_tile(const kw::TensorMap* map, int row,
     });
 }
 
+// The terms of an operand that is split in the loop are its panels of 128 bytes along K.
+__device__ __forceinline__ constexpr int first_in_panel(int term) {
+    return kSplitInLoop ? term * static_cast<int>(kw::kSwizzleBytes / sizeof(float)) : 0;
+}
+
 // Loads the first tiles of the weights into the L2, while the previous kernel still runs.
 __device__ __forceinline__ void prefetch_weights(const Block& block) {
     if (block.first_tile() >= block.num_tiles()) return;
@@ -47,7 +52,8 @@ __device__ __forceinline__ void prefetch_weights(const Block& block) {
 #pragma unroll
         for (int term = 0; term < kTerms; ++term) {
             if constexpr (kSwapped) {
-                prefetch_tile<kBlockM, kTransposeA, kClusterN>(&block.p.a[term], at.m, k, at.batch, block.rank);
+                prefetch_tile<kBlockM, kTransposeA, kClusterN>(&block.p.a[term], at.m, k + first_in_panel(term), at.batch,
+                                                               block.rank);
             } else if constexpr (kGated) {
                 prefetch_tile<kOutN, kTransposeB, kClusterM>(&block.p.b[term], at.n, k, at.batch, block.rank);
                 prefetch_tile<kOutN, kTransposeB, kClusterM>(&block.p.b[term], block.p.N + at.n, k, at.batch, block.rank);
@@ -69,8 +75,8 @@ __device__ __forceinline__ void produce(const Block& block) {
             const int k = k_tile * kBlockK;
 #pragma unroll
             for (int term = 0; term < kTerms; ++term) {
-                load_tile<kBlockM, kTransposeA, kClusterN>(block.a(state.stage, term), &block.p.a[term], full, at.m, k,
-                                                           at.batch, block.rank);
+                load_tile<kBlockM, kTransposeA, kClusterN>(block.a(state.stage, term), &block.p.a[term], full, at.m,
+                                                           k + first_in_panel(term), at.batch, block.rank);
                 if constexpr (kGated) {
                     unsigned char* const b = block.b(state.stage, term);
                     load_tile<kOutN, kTransposeB, kClusterM>(b, &block.p.b[term], full, at.n, k, at.batch, block.rank);
@@ -282,16 +288,5 @@ __device__ __forceinline__ void overlapped_main_loop(const Block& block, int con
         add_last(1);
     } else {
         add_last(0);
-    }
-}
-
-__device__ __forceinline__ void sum_products(const Block& block, int consumer, bool is_last,
-                                             kw::PipelineState<kNumStages>& state, Accumulator& acc) {
-    if constexpr (kOverlapped) {
-        overlapped_main_loop(block, consumer, is_last, state, acc);
-    } else if constexpr (kPromoteTiles > 0) {
-        promoted_main_loop(block, consumer, is_last, state, acc);
-    } else {
-        main_loop(block, consumer, is_last, state, acc);
     }
 }

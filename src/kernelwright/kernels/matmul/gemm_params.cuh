@@ -22,6 +22,7 @@ constexpr bool kSwapped = SWAPPED;  // rows of this product are the contiguous d
 constexpr bool kTmaStore = TMA_STORE, kHasBias = HAS_BIAS, kHasResidual = HAS_RESIDUAL, kHasScales = HAS_SCALES;
 constexpr bool kPingPong = PING_PONG;  // each consumer has its own tile: one multiplies while the other stores
 constexpr bool kGated = GATED;  // B is two matrices, gate above up: silu(A gate) * (A up)
+constexpr bool kSplitInLoop = SPLIT_IN_LOOP;  // A is FP32, of which consumers make two terms; its row scales are 1
 constexpr bool kBlockScales = BLOCK_SCALES;  // of 128 elements along K: of each row of A, of each 128 rows of B
 enum class RowStatistics { kNone, kSquareSum, kMaxExpSum };
 constexpr RowStatistics kRowStatistics = RowStatistics::ROW_STATISTICS;
@@ -38,6 +39,7 @@ constexpr int kStoreBytes = 64 * kw::kSwizzleBytes, kStoreBuffers = kTmaStore ? 
 constexpr int kThreads = 128 * (kNumConsumers + 1);
 constexpr int kReductionPitch = kSwapped ? kBlockM + 4 : kBlockN + 4;
 static_assert(kBlockM % (64 * kConsumersPerTile) == 0 && (kClusterM == 1 || kClusterN == 1) && !(kPingPong && (kSplitK > 1 || kNumConsumers != 2)));
+static_assert(!kSplitInLoop || (kTerms == 2 && kFragments == 1 && !kTransposeA && !kPingPong && kClusterN == 1));
 static_assert(kSplitK == 1 || kClusterM * kClusterN == 1);
 static_assert(kSplitK == 1 || kReductionPitch * (kSwapped ? kBlockN : kBlockM) * 4 <= kNumStages * kStageBytes);
 

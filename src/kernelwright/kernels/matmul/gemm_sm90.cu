@@ -8,7 +8,25 @@
 // Source: PTX ISA; fast.cu (clusters, order of tiles); Ootomo & Yokota 2022, arXiv:2203.03341 (two terms).
 #include "gemm_epilogue.cuh"
 #include "gemm_mainloop.cuh"
+#if SPLIT_IN_LOOP
+#include "split_loop.cuh"
+#endif
 #include "kw/ptx/setmaxnreg.cuh"
+
+__device__ __forceinline__ void sum_products(const Block& block, int consumer, int first_row, bool is_last,
+                                             kw::PipelineState<kNumStages>& state, Accumulator& acc) {
+#if SPLIT_IN_LOOP
+    split_main_loop(block, consumer, first_row, state, acc);
+#else
+    if constexpr (kOverlapped) {
+        overlapped_main_loop(block, consumer, is_last, state, acc);
+    } else if constexpr (kPromoteTiles > 0) {
+        promoted_main_loop(block, consumer, is_last, state, acc);
+    } else {
+        main_loop(block, consumer, is_last, state, acc);
+    }
+#endif
+}
 
 __device__ __forceinline__ void consume(const Block& block, unsigned char* store_buffers, ColumnFactors* all_factors) {
     const int consumer = __shfl_sync(0xffffffffu, threadIdx.x / 128, 0) - 1;  // uniform, as the compiler knows
@@ -25,7 +43,7 @@ __device__ __forceinline__ void consume(const Block& block, unsigned char* store
         const bool is_last = tile + block.tile_step() >= block.num_tiles();  // of the block
         if (kPingPong && tile != block.first_tile()) kw::bar_sync(kTurnBarrier + consumer, 256);
         Accumulator acc;
-        sum_products(block, consumer, is_last, state, acc);
+        sum_products(block, consumer, at.m, is_last, state, acc);
         if constexpr (kPingPong) state.skip((kNumConsumers - 1) * block.k_tiles());
         if constexpr (kSplitK > 1) {
             reduce_and_store(block, acc, consumer, at);
@@ -60,7 +78,7 @@ gemm_sm90(const __grid_constant__ GemmParams p) {
         __syncthreads();
     }
     if constexpr (EARLY_TRIGGER == 1) kw::griddepcontrol_launch_dependents();
-    if (kTerms == 1 && threadIdx.x == 0) prefetch_weights(block);
+    if ((kTerms == 1 || kSplitInLoop) && threadIdx.x == 0) prefetch_weights(block);
     kw::griddepcontrol_wait();
     if (threadIdx.x < 128) {
         if constexpr (PRODUCER_REGISTERS > 0) kw::setmaxnreg_dec<PRODUCER_REGISTERS>();

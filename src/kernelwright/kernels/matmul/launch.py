@@ -100,7 +100,7 @@ class GemmLaunch:
                 recompute.handle, self._parameter, grid=sms, threads=LOST_THREADS, use_pdl=True
             )
         sides = (
-            (a, variant.a, variant.transpose_a, config.block_m, config.cluster_n),
+            (a, "f32" if config.split_in_loop else variant.a, variant.transpose_a, config.block_m, config.cluster_n),
             (b, variant.b, variant.transpose_b, out_n, config.cluster_m),
         )
         offset = 0

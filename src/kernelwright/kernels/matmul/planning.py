@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kernelwright.kernels.matmul.configs import GemmConfig, Variant, make_defines
-from kernelwright.kernels.matmul.selection import choose_config
+from kernelwright.kernels.matmul.selection import can_split_in_loop, choose_config, choose_emulated
 from kernelwright.kernels.rows.planning import CudaLaunch, Target
 
 FOLDER = Path(__file__).parent
@@ -37,7 +37,13 @@ class Product:
 
     def plan(self, num_sms: int) -> tuple[GemmConfig, Variant]:
         """The configuration, and the variant that is compiled with it."""
-        config = choose_config(self.m, self.n, self.k, 1, self.variant, num_sms, terms=self.terms)
+        shape = self.m, self.n, self.k, 1
+        if self.terms == 2:
+            is_k_major = not (self.variant.transpose_a or self.variant.transpose_b)
+            in_loop = is_k_major and can_split_in_loop(self.m, self.k, 1)
+            config = choose_emulated(*shape, self.variant, num_sms, in_loop=in_loop)
+        else:
+            config = choose_config(*shape, self.variant, num_sms)
         return config, self.variant.oriented(config)
 
 

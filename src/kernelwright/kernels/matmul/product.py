@@ -17,7 +17,13 @@ from kernelwright.kernels.matmul.fallback import apply_activation, multiply_with
 from kernelwright.kernels.matmul.launch import GemmLaunch
 from kernelwright.kernels.matmul.operands import ELEMENT_TYPES, is_readable, prepare_operand
 from kernelwright.kernels.matmul.repeats import THREAD, AnyRepeat, Repeat, call_key
-from kernelwright.kernels.matmul.selection import MAX_FEW_ROWS, choose_config, emulation_pays
+from kernelwright.kernels.matmul.selection import (
+    MAX_FEW_ROWS,
+    can_split_in_loop,
+    choose_config,
+    choose_emulated,
+    emulation_pays,
+)
 from kernelwright.kernels.rows.launcher import device_guard
 from kernelwright.toolchain.cuda.compiler import import_cuda_core
 
@@ -93,7 +99,8 @@ def is_fused(a: Tensor, b: Tensor, precision: str) -> bool:
     if a.numel() * b.shape[-1] == 0:
         return False
     m, n, k, batch = _sizes(a, b)
-    if a.dtype == torch.float32 and precision != "tf32" and not emulation_pays(m, n, k, batch):
+    in_loop = can_split_in_loop(m, k, batch) and b.stride(-2) == 1
+    if a.dtype == torch.float32 and precision != "tf32" and not emulation_pays(m, n, k, batch, in_loop=in_loop):
         return False
     return torch.cuda.get_device_capability(a.device) == CAPABILITY
 
@@ -172,12 +179,14 @@ def _launch(
 def _launch_emulated(
     a: Tensor, b_rows: Tensor, out: Tensor, epilogue: Epilogue, variant: Variant, config: GemmConfig | None
 ) -> EmulatedLaunch | None:
+    (batch, m, k), n = a.shape, b_rows.shape[1]
     left, right = (one if 1 in (one.stride(1), one.stride(2)) else one.contiguous() for one in (a, b_rows))
+    in_loop = can_split_in_loop(m, k, batch) and is_readable(right)
+    left = left.contiguous() if in_loop else left
     residual = epilogue.residual
     variant = replace(variant, scales=True, transpose_a=left.stride(2) != 1, transpose_b=right.stride(2) != 1)
     if config is None:
-        m, n = out.shape[1:]
-        config = choose_config(m, n, a.shape[2], out.shape[0], variant, _num_sms(a.device.index), terms=2)
+        config = choose_emulated(m, n, k, batch, variant, _num_sms(a.device.index), in_loop=in_loop)
     variant = variant.oriented(config)
     tensors = [left, right, out, *([] if residual is None else [residual])]
     key = ("emulated", config, variant, out.device.index, *((one.shape, one.stride()) for one in tensors))

@@ -50,7 +50,8 @@ recompute_lost(const __grid_constant__ GemmParams p) {
             for (int j = 0; j < 4; ++j) {
                 const int m = row + thread_row + i, n = column + thread_column + j;
                 if (is_lost(p.row_scale, m, p.M, batch) || is_lost(p.column_scale, n, p.N, batch))
-                    store(p, finish(p, fmaf(p.alpha, acc[i][j], bias_at(p, n, p.N)), m, n, batch), m, n, batch);
+                    store(p, finish(p, fmaf(p.alpha, acc[i][j], kSwapped ? bias_at(p, m, p.M) : bias_at(p, n, p.N)), m, n, batch), m,
+                          n, batch);
             }
     }
 }

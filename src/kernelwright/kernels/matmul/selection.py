@@ -40,6 +40,7 @@ MAX_VECTOR_ROWS, MAX_SKINNY_ROWS, MAX_FEW_ROWS, FEW_ROWS_MAX_COLUMNS = 16, 64, 1
 """Most rows with which rows and columns are swapped: for tiles of 8 or 16, of 64, and of 128 columns, the last up to
 so many columns of the result; with more, tiles that are not swapped fill the chip."""
 SPLITS, MIN_SPLIT_K_TILES, MIN_GPC_SMS = (2, 4, 8), 8, 16
+IN_LOOP_COLUMNS = (8, 16, 32, 64, 128)
 SPLIT_TILE = GemmConfig(128, 128, 3, 2, terms=2, promote_tiles=1)
 """FP32 as two FP16 terms. Sums are promoted after every 64 of K: no slower than after 128, and the error on positive
 data is 2.1e-7 in place of 4.7e-7 at K = 4096."""
@@ -53,21 +54,41 @@ FP8_TILES: tuple[tuple[GemmConfig, float, float], ...] = (
 
 
 def choose_config(
-    m: int, n: int, k: int, batch: int, variant: Variant, num_sms: int, *, terms: int = 1, use_tables: bool = True
+    m: int, n: int, k: int, batch: int, variant: Variant, num_sms: int, *, use_tables: bool = True
 ) -> GemmConfig:
     """The configuration for a product of (batch, m, k) and (batch, k, n): a recorded one, else that of the model."""
-    recorded = find_recorded(m, n, k, batch, variant) if use_tables and terms == 1 else None
-    config = recorded or _choose_tile(m, n, k, batch, variant, num_sms, terms)
+    recorded = find_recorded(m, n, k, batch, variant) if use_tables else None
+    return _fit(recorded or _choose_tile(m, n, k, batch, variant, num_sms), variant)
+
+
+def choose_emulated(m: int, n: int, k: int, batch: int, variant: Variant, num_sms: int, *, in_loop: bool) -> GemmConfig:
+    """The configuration for a product of FP32 operands in two terms. Blocks share the steps of K, of more than a
+    microsecond each, where tiles are few.
+
+    Args:
+        in_loop: whether the main loop can split the operand of n columns; see `can_split_in_loop`.
+    """
+    k_tiles, tile = -(-k * ELEMENT_BYTES[variant.a] // SWIZZLE_BYTES), SPLIT_TILE
+    tiles = -(-m // tile.block_m) * -(-n // tile.block_n) * batch
+    if in_loop:
+        columns = next(one for one in IN_LOOP_COLUMNS if one >= m)
+        tile = replace(SPLIT_TILE, block_n=columns, num_stages=8, swapped=True, split_in_loop=True)
+        tiles = -(-n // tile.block_m)
+    blocks = num_sms // MIN_GPC_SMS * MIN_GPC_SMS  # a cluster is within a GPC
+    splits = [split for split in SPLITS if split * tiles <= blocks and k_tiles >= split]
+    return _fit(replace(tile, split_k=max(splits, default=1)), variant)
+
+
+def _fit(config: GemmConfig, variant: Variant) -> GemmConfig:
+    """With as many stages as the shared memory has."""
     oriented = variant.oriented(config)
     while oriented.shared_bytes(config) > MAX_SHARED_BYTES // config.min_blocks:
         config = replace(config, num_stages=config.num_stages - 1)
     return config
 
 
-def _choose_tile(m: int, n: int, k: int, batch: int, variant: Variant, num_sms: int, terms: int) -> GemmConfig:
+def _choose_tile(m: int, n: int, k: int, batch: int, variant: Variant, num_sms: int) -> GemmConfig:
     k_tiles = -(-k * ELEMENT_BYTES[variant.a] // SWIZZLE_BYTES)
-    if terms == 2:
-        return _choose_emulated(m, n, k_tiles, batch, num_sms)
     is_fp8 = variant.a in ("e4m3", "e5m2")
     is_swappable = batch == 1 and not is_fp8 and not variant.gated and variant.row_statistics == "kNone"
     if is_swappable and (m <= MAX_SKINNY_ROWS or (m <= MAX_FEW_ROWS and n <= FEW_ROWS_MAX_COLUMNS)):
@@ -108,23 +129,21 @@ def permits(config: GemmConfig, variant: Variant) -> bool:
     return not (variant.transpose_b and variant.gated) or out_n % 64 == 0
 
 
-def _choose_emulated(m: int, n: int, k_tiles: int, batch: int, num_sms: int) -> GemmConfig:
-    """The tile of two terms; blocks share the steps of K, of more than a microsecond each, where tiles are few."""
-    tiles = -(-m // SPLIT_TILE.block_m) * -(-n // SPLIT_TILE.block_n) * batch
-    blocks = num_sms // MIN_GPC_SMS * MIN_GPC_SMS  # a cluster is within a GPC
-    splits = [split for split in SPLITS if split * tiles <= blocks and k_tiles >= split]
-    return replace(SPLIT_TILE, split_k=max(splits, default=1))
+def can_split_in_loop(m: int, k: int, batch: int) -> bool:
+    """Whether the main loop can split the operand of columns, contiguous along K, which saves two thirds of its traffic
+    but repeats it for every tile of rows; K is split into whole steps of mma."""
+    return batch == 1 and m <= IN_LOOP_COLUMNS[-1] and k % 16 == 0
 
 
-def emulation_pays(m: int, n: int, k: int, batch: int) -> bool:
+def emulation_pays(m: int, n: int, k: int, batch: int, *, in_loop: bool) -> bool:
     """Whether an FP32 product takes less time as three products of FP16 terms than with FMAs.
 
-    A model of an H200: either takes the time of its operations or of its bytes, whichever is longer; the terms are
-    written by a kernel of its own, 8 bytes read and written for each element of the operands.
+    A model of an H200: either takes the time of its operations or of its bytes, whichever is longer. A kernel before it
+    reads 4 bytes and writes 4 for each element of the operands; of the rows only if the main loop splits the columns.
     """
-    flops, elements = 2 * batch * m * n * k, batch * (m + n) * k
-    bytes_s = 4 * (elements + batch * m * n) / COPY_BYTES
-    emulated_s = max(flops / EMULATED_FLOPS, bytes_s) + 8 * elements / COPY_BYTES + EMULATED_LAUNCHES_S
+    flops, split = 2 * batch * m * n * k, batch * (m if in_loop else m + n) * k
+    bytes_s = 4 * batch * (m * k + n * k + m * n) / COPY_BYTES
+    emulated_s = max(flops / EMULATED_FLOPS, bytes_s) + 8 * split / COPY_BYTES + EMULATED_LAUNCHES_S
     return emulated_s < max(flops / FMA_FLOPS, bytes_s)
 
 

@@ -1,18 +1,21 @@
 // Splits FP32 matrices into two FP16 terms, x * scale = high + low * 2^-11, with a power of two for each row (or column)
 // that makes its largest element 2^14 to 2^15. What FP16 cannot hold that way (infinity, NaN, a largest element beyond
 // 2^60 or below 2^-60) has a scale of NaN and zeros as terms. An element has a relative error of 2^-22 at most, or an
-// absolute one of 2^-50 of the largest.
+// absolute one of 2^-50 of the largest. For a product that splits the other operand itself (split_loop.cuh), the low
+// term is not scaled, which makes that 2^-40, and K is in the order of the registers of mma.
 // Bound: memory, 4 bytes read twice (the second time from L2 or L1) and 4 written for each element. A batch of elements is
 // loaded before their terms are stored: the compiler cannot know that these do not overlap.
 // Source: Ootomo & Yokota 2022, arXiv:2203.03341.
+#include "fp32_terms.cuh"
 #include "kw/ptx/cvt.cuh"
 #include "kw/ptx/griddepcontrol.cuh"
 
 constexpr int kThreads = 256;
 
 // How the blocks share the rows of an operand: a block or a warp for each row along K, or a block for each 32 or 8 rows
-// that are contiguous: whole sectors of 128 bytes, or more blocks for few rows.
-enum class Layout : int { kBlockRows, kWarpRows, kColumns32, kColumns8 };
+// that are contiguous: whole sectors of 128 bytes, or more blocks for few rows. kNone: there are no terms, and all scales
+// are 1.
+enum class Layout : int { kBlockRows, kWarpRows, kColumns32, kColumns8, kNone };
 
 // A matrix of (batch, rows, K), contiguous along K or its rows, and the memory of its terms. `line_stride` is that of rows
 // or of K. The pitch of the terms is a multiple of 8; what is beyond the end of a line is not written, since TMA does not
@@ -24,39 +27,40 @@ struct Operand {
     long long line_stride, batch_stride;
     int rows, k, pitch;
     Layout layout;
+    int for_registers;  // the low term is not scaled, and K in the order of registers
+    int padding;
 };
 struct SplitParams {
     Operand a, b;
     int batches, a_blocks;
 };
 
-struct Scale {
-    float scale, inverse;
-    // From the bits of the largest magnitude.
-    __device__ explicit Scale(unsigned largest) {
-        const unsigned exponent = largest == 0 ? 141 : largest >> 23;
-        const bool in_range = exponent > 67 && exponent < 187;
-        scale = in_range ? __uint_as_float((268 - exponent) << 23) : 0.0f;
-        inverse = __uint_as_float(in_range ? (exponent - 14) << 23 : 0x7fffffffu);
-    }
-};
-
-__device__ __forceinline__ unsigned magnitude(float x) { return __float_as_uint(x) & 0x7fffffffu; }
-
-__device__ __forceinline__ void split(float x, float scale, kw::f16& high, kw::f16& low) {
+__device__ __forceinline__ void split(float x, float scale, float low_factor, kw::f16& high, kw::f16& low) {
     const float scaled = scale == 0.0f ? 0.0f : x * scale;  // infinity times zero would be NaN
     high = kw::from_float<kw::f16>(scaled);
-    low = kw::from_float<kw::f16>((scaled - kw::to_float(high)) * 2048.0f);
+    low = kw::from_float<kw::f16>((scaled - kw::to_float(high)) * low_factor);
 }
 
-__device__ __forceinline__ void split_x4(float4 x, float scale, uint2& high, uint2& low) {
+// Elements 4 i to 4 i + 3 of a row. In the order of registers, the first two and the last two are eight apart.
+__device__ __forceinline__ void split_x4(float4 x, float scale, float low_factor, int i, bool for_registers, kw::f16* high,
+                                         kw::f16* low) {
     kw::f16 h[4], l[4];
-    split(x.x, scale, h[0], l[0]);
-    split(x.y, scale, h[1], l[1]);
-    split(x.z, scale, h[2], l[2]);
-    split(x.w, scale, h[3], l[3]);
-    high = make_uint2(h[0].bits | h[1].bits << 16, h[2].bits | h[3].bits << 16);
-    low = make_uint2(l[0].bits | l[1].bits << 16, l[2].bits | l[3].bits << 16);
+    split(x.x, scale, low_factor, h[0], l[0]);
+    split(x.y, scale, low_factor, h[1], l[1]);
+    split(x.z, scale, low_factor, h[2], l[2]);
+    split(x.w, scale, low_factor, h[3], l[3]);
+    const uint2 highs = make_uint2(h[0].bits | h[1].bits << 16, h[2].bits | h[3].bits << 16);
+    const uint2 lows = make_uint2(l[0].bits | l[1].bits << 16, l[2].bits | l[3].bits << 16);
+    if (for_registers) {
+        const int at = position_in_registers(4 * i);
+        *reinterpret_cast<unsigned*>(high + at) = highs.x;
+        *reinterpret_cast<unsigned*>(high + at + 8) = highs.y;
+        *reinterpret_cast<unsigned*>(low + at) = lows.x;
+        *reinterpret_cast<unsigned*>(low + at + 8) = lows.y;
+    } else {
+        *reinterpret_cast<uint2*>(high + 4 * i) = highs;
+        *reinterpret_cast<uint2*>(low + 4 * i) = lows;
+    }
 }
 
 // Rows that are contiguous along K, kRowThreads threads for each. The terms are (batch, rows, pitch).
@@ -83,6 +87,8 @@ __device__ __forceinline__ void split_rows(const Operand& operand, long long blo
         for (int warp = 0; warp < kThreads / 32; ++warp) largest = max(largest, warp_largest[warp]);
     }
     const Scale scale(largest);
+    const bool for_registers = operand.for_registers;
+    const float low_factor = for_registers ? 1.0f : 2048.0f;
     if (thread == 0) operand.inverse[row] = scale.inverse;
     for (int first = thread; first < vectors; first += kBatch * kRowThreads) {
         float4 v[kBatch];
@@ -91,10 +97,13 @@ __device__ __forceinline__ void split_rows(const Operand& operand, long long blo
 #pragma unroll
         for (int j = 0; j < kBatch; ++j) {
             const int i = first + j * kRowThreads;
-            if (i < vectors) split_x4(v[j], scale.scale, reinterpret_cast<uint2*>(high)[i], reinterpret_cast<uint2*>(low)[i]);
+            if (i < vectors) split_x4(v[j], scale.scale, low_factor, i, for_registers, high, low);
         }
     }
-    for (int i = 4 * vectors + thread; i < k; i += kRowThreads) split(x[i], scale.scale, high[i], low[i]);
+    for (int i = 4 * vectors + thread; i < k; i += kRowThreads) {
+        const int at = for_registers ? position_in_registers(i) : i;
+        split(x[i], scale.scale, low_factor, high[at], low[at]);
+    }
 }
 
 // Columns of a matrix whose rows, along K, are contiguous: a block for kColumns columns of a batch, which reads them twice,
@@ -132,7 +141,7 @@ __device__ __forceinline__ void split_columns(const Operand& operand, int block)
         for (int j = 0; j < kBatch; ++j) {
             const int i = begin + j * kLanes;
             const long long at = first + static_cast<long long>(i) * operand.pitch;
-            if (i < k) split(v[j], scale.scale, operand.high[at], operand.low[at]);
+            if (i < k) split(v[j], scale.scale, 2048.0f, operand.high[at], operand.low[at]);
         }
     }
 }
@@ -148,5 +157,9 @@ extern "C" __global__ void __launch_bounds__(kThreads) split_operands(const Spli
         case Layout::kWarpRows: return split_rows<32>(operand, block, p.batches);
         case Layout::kColumns32: return split_columns<32>(operand, block);
         case Layout::kColumns8: return split_columns<8>(operand, block);
+        case Layout::kNone: {
+            const int row = block * kThreads + threadIdx.x;
+            if (row < p.batches * operand.rows) operand.inverse[row] = 1.0f;
+        }
     }
 }

@@ -20,19 +20,19 @@ SOURCE = Path(__file__).with_name("split.cu")
 THREADS, WARPS, ALIGNMENT = 256, 8, 128
 MAX_WARP_K = 2048
 """Rows along K up to which a warp splits one: 16 vectors for each thread."""
-FIELDS = struct.Struct("<4q2q4i4q2q4i2i")
+FIELDS = struct.Struct("<4q2q6i4q2q6i2i")
 """`SplitParams` of split.cu."""
 
 
 class Layout(IntEnum):
     """`Layout` of split.cu."""
 
-    BLOCK_ROWS, WARP_ROWS, COLUMNS_32, COLUMNS_8 = range(4)
+    BLOCK_ROWS, WARP_ROWS, COLUMNS_32, COLUMNS_8, NONE = range(5)
 
     @property
     def rows(self) -> int:
         """Rows of a block."""
-        return {Layout.BLOCK_ROWS: 1, Layout.WARP_ROWS: WARPS, Layout.COLUMNS_32: 32, Layout.COLUMNS_8: 8}[self]
+        return (1, WARPS, 32, 8, THREADS)[self]
 
 
 @dataclass(frozen=True)
@@ -42,23 +42,33 @@ class OperandTerms:
     Attributes:
         shape, strides: of the matrices, which are contiguous along K or their rows.
         offset: of the high terms in the workspace, in bytes, a multiple of `ALIGNMENT`.
-        layout: how blocks share the rows.
+        layout: how blocks share the rows; `NONE` has no terms but scales of 1.
+        for_registers: for a product that splits the other operand itself: x = (high + low) * inverse_scale, with K in
+            the order of registers.
     """
 
     shape: tuple[int, int, int]
     strides: tuple[int, int, int]
     offset: int
     layout: Layout
+    for_registers: bool = False
 
     @classmethod
-    def of(cls, rows: Tensor, offset: int, num_sms: int) -> OperandTerms:
+    def of(cls, rows: Tensor, offset: int, num_sms: int, *, for_registers: bool = False) -> OperandTerms:
         """Those of matrices like this one, on a device with so many multiprocessors."""
         batch, count, k = rows.shape
         if rows.stride(2) == 1:
             layout = Layout.WARP_ROWS if k <= MAX_WARP_K else Layout.BLOCK_ROWS
         else:
             layout = Layout.COLUMNS_32 if -(-count // 32) * batch >= num_sms else Layout.COLUMNS_8
-        return cls((batch, count, k), (rows.stride(0), rows.stride(1), rows.stride(2)), offset, layout)
+        strides = rows.stride(0), rows.stride(1), rows.stride(2)
+        return cls((batch, count, k), strides, offset, layout, for_registers)
+
+    @classmethod
+    def none(cls, rows: Tensor, offset: int) -> OperandTerms:
+        """No terms, for matrices like this one that the product splits itself, but memory for scales."""
+        batch, count, k = rows.shape
+        return cls((batch, count, k), (rows.stride(0), rows.stride(1), rows.stride(2)), offset, Layout.NONE)
 
     @property
     def is_transposed(self) -> bool:
@@ -74,6 +84,8 @@ class OperandTerms:
     def low(self) -> int:
         """Offset of the low terms."""
         batch, count, k = self.shape
+        if self.layout == Layout.NONE:
+            return self.offset
         return self.offset + _align(2 * batch * (k if self.is_transposed else count) * self.pitch)
 
     @functools.cached_property
@@ -105,7 +117,17 @@ class OperandTerms:
         """`Operand` of split.cu, for the addresses of a matrix and the workspace."""
         at = (workspace + offset for offset in (self.offset, self.low, self.inverse_scale))
         line_stride = self.strides[2 if self.is_transposed else 1]
-        return source, *at, line_stride, self.strides[0], *self.shape[1:], self.pitch, self.layout
+        return (
+            source,
+            *at,
+            line_stride,
+            self.strides[0],
+            *self.shape[1:],
+            self.pitch,
+            self.layout,
+            self.for_registers,
+            0,
+        )
 
 
 class SplitLaunch:

@@ -226,4 +226,29 @@ KW_WGMMA_ALL(224)
 KW_WGMMA_ALL(240)
 KW_WGMMA_ALL(256)
 
+// The same for FP16 with A in registers, those of mma.m16n8k16 for the 16 rows of each warp; B is K-major. The registers
+// may be changed when the products are complete.
+template <int N>
+struct wgmma_mma_async_registers;
+
+#define KW_WGMMA_REGISTERS(N, OPERANDS, PRED)                                                                         \
+    template <>                                                                                                       \
+    struct wgmma_mma_async_registers<N> {                                                                             \
+        static __device__ __forceinline__ void issue(float (&d)[N / 2], const unsigned (&a)[4],                       \
+                                                     unsigned long long desc_b, bool accumulate) {                    \
+            asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, " PRED ", 0;\n"                                           \
+                         "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32.f16.f16 {" KW_LIST_##N                       \
+                         "}, " OPERANDS ", p, 1, 1, 0;\n}"                                                            \
+                         : KW_REGISTERS_##N                                                                           \
+                         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(desc_b),                                   \
+                           "r"(static_cast<int>(accumulate)));                                                        \
+        }                                                                                                             \
+    };
+
+KW_WGMMA_REGISTERS(8, "{%4, %5, %6, %7}, %8", "%9")
+KW_WGMMA_REGISTERS(16, "{%8, %9, %10, %11}, %12", "%13")
+KW_WGMMA_REGISTERS(32, "{%16, %17, %18, %19}, %20", "%21")
+KW_WGMMA_REGISTERS(64, "{%32, %33, %34, %35}, %36", "%37")
+KW_WGMMA_REGISTERS(128, "{%64, %65, %66, %67}, %68", "%69")
+
 }  // namespace kw
