@@ -119,8 +119,8 @@ class GemmLaunch:
         scale_strides = [one.stride(i) * (i > 0 or one.shape[0] > 1) for one in block_scales for i in (1, 2, 0)]
         scale_strides += [0] * (6 - len(scale_strides))
         _SCALE_STRIDES.pack_into(self._parameter.content, self._offsets[3], *scale_strides)
-        mapped = (*a, *b, out) if variant.tma_store else (*a, *b)
-        self._mapped = tuple(one.data_ptr() for one in mapped)
+        self._content, self._has_out_map = self._parameter.content, variant.tma_store
+        self._addresses, self._out = tuple(one.data_ptr() for one in (*a, *b)), out.data_ptr()
         self._factors: tuple[float, float] | None = None
 
     def _encode_operand(self, offset: int, one: Tensor, kind: str, transposed: bool, rows: int, shared: int) -> None:
@@ -169,19 +169,19 @@ class GemmLaunch:
             extra: addresses of bias, residual, row scales, column scales and row statistics; 0 for none.
             fp32_operands: of operands in two terms, address and strides (row, K, batch) before they were split.
         """
-        parameter = self._parameter
-        mapped = (*addresses, out) if self.variant.tma_store else addresses
-        if mapped != self._mapped:
-            for at, (address, previous) in enumerate(zip(mapped, self._mapped, strict=True)):
-                if address != previous:
-                    parameter.replace_address(at * TENSOR_MAP_BYTES, address)
-            self._mapped = mapped
-        _ADDRESSES.pack_into(parameter.content, self._offsets[0], out, *extra)
+        if addresses != self._addresses:
+            for at, address in enumerate(addresses):
+                self._parameter.replace_address(at * TENSOR_MAP_BYTES, address)
+            self._addresses = addresses
+        if out != self._out and self._has_out_map:
+            self._parameter.replace_address(self._maps * TENSOR_MAP_BYTES, out)
+            self._out = out
+        _ADDRESSES.pack_into(self._content, self._offsets[0], out, *extra)
         if self._factors != (alpha, beta):
-            _FACTORS.pack_into(parameter.content, self._offsets[2], alpha, beta)
+            _FACTORS.pack_into(self._content, self._offsets[2], alpha, beta)
             self._factors = alpha, beta
         if self._recompute:
-            _FP32_OPERANDS.pack_into(parameter.content, self._offsets[4], *fp32_operands)
+            _FP32_OPERANDS.pack_into(self._content, self._offsets[4], *fp32_operands)
         self._launch(stream)
         if self._recompute:
             self._recompute(stream)
