@@ -1,5 +1,6 @@
 """Every wrapper of PTX becomes the instruction that it is named for."""
 
+import functools
 import re
 
 import pytest
@@ -161,8 +162,8 @@ WRAPPERS = {
     "rcp_approx": ("approx", "out[1] = kw::rcp_approx(x[0]);", r"MUFU\.RCP"),
     "fast_exp": ("approx", "out[1] = kw::fast_exp(x[0]);", r"MUFU\.EX2"),
 }
-KERNEL = """#include "kw/ptx/{header}.cuh"
-extern "C" __global__ void __launch_bounds__(256, 1) probe({parameter}const float* x, float* out, int n) {{
+KERNEL = """
+extern "C" __global__ void __launch_bounds__(256, 1) {name}({parameter}const float* x, float* out, int n) {{
     __shared__ __align__(16) float held[256];
     __shared__ unsigned long long barrier;
     unsigned four[4] = {{threadIdx.x, 2, 3, 4}}, two[2] = {{threadIdx.x, 6}};
@@ -201,36 +202,41 @@ REDUCTIONS = {
 """Header, call, and the least number of each instruction."""
 
 
+@functools.cache
+def disassemble_calls(folder, calls):
+    """The instructions of a kernel for each (name, header, call), compiled together."""
+    pytest.importorskip("cuda.core", reason="CUDA C++ needs the extra cuda")
+    source = "".join(f'#include "kw/{folder}/{header}.cuh"\n' for header in sorted({header for _, header, _ in calls}))
+    for name, _, body in calls:
+        parameter = "const __grid_constant__ kw::TensorMap map, " if "&map" in body else ""
+        source += KERNEL.format(name=name, body=body, parameter=parameter)
+    return disassemble(compile_cubin(source).code)
+
+
 @pytest.mark.parametrize("name", WRAPPERS)
 def test_a_wrapper_becomes_its_instruction(name):
-    pytest.importorskip("cuda.core", reason="CUDA C++ needs the extra cuda")
-    header, body, instruction = WRAPPERS[name]
-    parameter = "const __grid_constant__ kw::TensorMap map, " if "&map" in body else ""
-    code = compile_cubin(KERNEL.format(header=header, body=body, parameter=parameter)).code
-    (lines,) = disassemble(code).values()
-    opcodes = [line.opcode for line in lines]
-    assert any(re.match(instruction, opcode) for opcode in opcodes), opcodes
+    calls = tuple((f"call_{one}", header, body) for one, (header, body, _) in WRAPPERS.items())
+    opcodes = [line.opcode for line in disassemble_calls("ptx", calls)[f"call_{name}"]]
+    assert any(re.match(WRAPPERS[name][2], opcode) for opcode in opcodes), opcodes
 
 
 @pytest.mark.parametrize("n", [8, 16, 32, 64, 128])
 def test_wgmma_takes_a_from_registers(n):
-    pytest.importorskip("cuda.core", reason="CUDA C++ needs the extra cuda")
     body = (
         f"float acc[{n // 2}]; const unsigned a[4] = {{1, 2, 3, unsigned(n)}}; kw::wgmma_fence(); "
         f"kw::wgmma_mma_async_registers<{n}>::issue(acc, a, n, false); "
         f"kw::wgmma_commit_group(); kw::wgmma_wait_group<0>(); out[1] = acc[{n // 2 - 1}];"
     )
-    (lines,) = disassemble(compile_cubin(KERNEL.format(header="wgmma", body=body, parameter="")).code).values()
+    (lines,) = disassemble_calls("ptx", (("multiply", "wgmma", body),)).values()
     operands = [line.operands for line in lines if line.opcode == f"HGMMA.64x{n}x16.F32"]
     assert len(operands) == 1 and re.match(r"R\d+,R\d+,gdesc", operands[0].replace(" ", "")), operands
 
 
 @pytest.mark.parametrize("name", REDUCTIONS)
 def test_a_reduction_exchanges_partials_without_local_memory(name):
-    pytest.importorskip("cuda.core", reason="CUDA C++ needs the extra cuda")
-    header, body, instructions = REDUCTIONS[name]
-    source = KERNEL.replace("kw/ptx/", "kw/reduce/").format(header=header, body=body, parameter="")
-    (lines,) = disassemble(compile_cubin(source).code).values()
+    calls = tuple((f"call_{i}", header, body) for i, (header, body, _) in enumerate(REDUCTIONS.values()))
+    lines = disassemble_calls("reduce", calls)[f"call_{list(REDUCTIONS).index(name)}"]
+    instructions = REDUCTIONS[name][2]
     opcodes = [line.opcode for line in lines]
     for start, count in instructions.items():
         assert sum(opcode.startswith(start) for opcode in opcodes) >= count, (start, opcodes)
