@@ -142,6 +142,7 @@ def make_defines(config: GemmConfig, variant: Variant) -> dict[str, str]:
     producer, consumer = REGISTERS[config.num_consumers] if config.min_blocks == 1 else (0, 0)
     if variant.block_scales:
         producer, consumer = BLOCK_SCALE_REGISTERS
+    weight_rows = config.block_m * (1 + config.split_in_loop) if config.swapped else config.block_n
     values = {
         "BLOCK_M": config.block_m,
         "BLOCK_N": config.block_n,
@@ -155,7 +156,7 @@ def make_defines(config: GemmConfig, variant: Variant) -> dict[str, str]:
         "SWAPPED": int(config.swapped),
         "PING_PONG": int(config.ping_pong),
         "SPLIT_IN_LOOP": int(config.split_in_loop),
-        "PREFETCH_TILES": PREFETCH_BYTES // (SWIZZLE_BYTES * (config.block_m if config.swapped else config.block_n)),
+        "PREFETCH_TILES": PREFETCH_BYTES // (SWIZZLE_BYTES * weight_rows),
         "EARLY_TRIGGER": EARLY_TRIGGER,
         "MIN_BLOCKS": config.min_blocks,
         "SHARED_BYTES": variant.shared_bytes(config),

@@ -12,10 +12,10 @@ struct Scale {
     }
 };
 
-// Where an element along K is if a thread of mma.m16n8k16, whose registers hold elements 2 t, 2 t + 1, 2 t + 8 and 2 t + 9
-// of a step, is to have four consecutive ones.
+// Where an element along K is if thread t of four, whose registers hold elements 2 t, 2 t + 1, 2 t + 8 and 2 t + 9 of a step
+// of mma.m16n8k16, is to have eight consecutive ones, four for each of two steps.
 __device__ __forceinline__ int position_in_registers(int k) {
-    return k / 16 * 16 + k % 4 / 2 * 8 + k % 16 / 4 * 2 + k % 2;
+    return k / 32 * 32 + k / 4 % 2 * 16 + k % 4 / 2 * 8 + k % 32 / 8 * 2 + k % 2;
 }
 
 __device__ __forceinline__ unsigned magnitude(float x) { return __float_as_uint(x) & 0x7fffffffu; }

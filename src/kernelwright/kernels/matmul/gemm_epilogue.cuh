@@ -300,7 +300,8 @@ __device__ __forceinline__ void reduce_and_store(const Block& block, const Accum
 #pragma unroll
         for (int j = 0; j < 4; ++j) {
             const int row = at.m + (kSwapped ? inner + j : outer), column = at.n + (kSwapped ? outer : inner + j);
-            const float value = sum[j] * scale_at(block.p.row_scale, row, block.p.M, at.batch) *
+            const float row_scale = kSplitInLoop ? 1.0f : scale_at(block.p.row_scale, row, block.p.M, at.batch);
+            const float value = sum[j] * row_scale *
                                 scale_at(block.p.column_scale, column, block.p.N, at.batch);
             const float bias = kSwapped ? bias_at(block.p, row, block.p.M) : bias_at(block.p, column, block.p.N);
             store(block.p, finish(block.p, fmaf(block.p.alpha, value, bias), row, column, at.batch), row, column, at.batch);

@@ -39,7 +39,7 @@ constexpr int kStoreBytes = 64 * kw::kSwizzleBytes, kStoreBuffers = kTmaStore ? 
 constexpr int kThreads = 128 * (kNumConsumers + 1);
 constexpr int kReductionPitch = kSwapped ? kBlockM + 4 : kBlockN + 4;
 static_assert(kBlockM % (64 * kConsumersPerTile) == 0 && (kClusterM == 1 || kClusterN == 1) && !(kPingPong && (kSplitK > 1 || kNumConsumers != 2)));
-static_assert(!kSplitInLoop || (kTerms == 2 && kFragments == 1 && !kTransposeA && !kPingPong && kClusterN == 1));
+static_assert(!kSplitInLoop || (kSwapped && kTerms == 2 && kFragments == 1 && !kTransposeA && !kPingPong && kClusterN == 1));
 static_assert(kSplitK == 1 || kClusterM * kClusterN == 1);
 static_assert(kSplitK == 1 || kReductionPitch * (kSwapped ? kBlockN : kBlockM) * 4 <= kNumStages * kStageBytes);
 

@@ -170,6 +170,7 @@ class GemmLaunch:
             fp32_operands: of operands in two terms, address and strides (row, K, batch) before they were split.
         """
         if addresses != self._addresses:
+            self._addresses = ()  # should the driver refuse one
             for at, address in enumerate(addresses):
                 self._parameter.replace_address(at * TENSOR_MAP_BYTES, address)
             self._addresses = addresses

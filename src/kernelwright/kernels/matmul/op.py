@@ -56,7 +56,8 @@ def gemm(
             (1, N), or for blocks of 128, where K > 128: (..., M, K / 128) and (K / 128, N / 128), rounded up.
         out_dtype: bf16, fp16 or fp32; a's by default, bf16 for FP8.
         precision: of FP32 operands. `fp32_emulated`, the default: three FP16 products on tensor cores with sums
-            promoted in FP32, at most the error of FP32 FMAs; rows that FP16 terms cannot hold are computed with FMAs.
+            promoted in FP32, at most the error of FP32 FMAs in the order of K; rows that FP16 terms cannot hold are
+            computed with FMAs.
             `tf32`: one product with 10 bits of mantissa.
     Returns:
         (..., M, N) in out_dtype.

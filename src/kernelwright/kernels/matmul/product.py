@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from kernelwright.core.errors import DeviceError, MissingDependency
+from kernelwright.core.errors import DeviceError, MissingDependency, UsageError
 from kernelwright.kernels.matmul.configs import GemmConfig, Variant
 from kernelwright.kernels.matmul.emulated import EmulatedLaunch
 from kernelwright.kernels.matmul.epilogue import ACTIVATIONS, BF16_ACTIVATIONS, STATISTICS, Epilogue
@@ -99,7 +99,7 @@ def is_fused(a: Tensor, b: Tensor, precision: str) -> bool:
     if a.numel() * b.shape[-1] == 0:
         return False
     m, n, k, batch = _sizes(a, b)
-    in_loop = can_split_in_loop(m, k, batch) and b.stride(-2) == 1
+    in_loop = can_split_in_loop(m, k, batch) and is_readable(_as_batch(b).mT)
     if a.dtype == torch.float32 and precision != "tf32" and not emulation_pays(m, n, k, batch, in_loop=in_loop):
         return False
     return torch.cuda.get_device_capability(a.device) == CAPABILITY
@@ -182,9 +182,11 @@ def _launch_emulated(
     (batch, m, k), n = a.shape, b_rows.shape[1]
     left, right = (one if 1 in (one.stride(1), one.stride(2)) else one.contiguous() for one in (a, b_rows))
     in_loop = can_split_in_loop(m, k, batch) and is_readable(right)
-    left = left.contiguous() if in_loop else left
+    left = left.contiguous() if in_loop and left.stride(2) != 1 else left
     residual = epilogue.residual
     variant = replace(variant, scales=True, transpose_a=left.stride(2) != 1, transpose_b=right.stride(2) != 1)
+    if config is not None and (config.swapped, config.split_in_loop) not in ((False, False), (in_loop, in_loop)):
+        raise UsageError(f"{config} is not for these operands", next="leave out the configuration")
     if config is None:
         config = choose_emulated(m, n, k, batch, variant, _num_sms(a.device.index), in_loop=in_loop)
     variant = variant.oriented(config)

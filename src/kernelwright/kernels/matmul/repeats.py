@@ -65,7 +65,7 @@ def call_key(
         layout = out.stride(), out.data_ptr() % TMA_ALIGNMENT
     return (
         a.shape, a.stride(), b.shape, b.stride(), a.dtype, b.dtype, out_dtype, layout, a.get_device(), b.get_device(),
-        (a.data_ptr() | b.data_ptr()) % TMA_ALIGNMENT, activation, precision,
+        a.data_ptr() % TMA_ALIGNMENT, b.data_ptr() % TMA_ALIGNMENT, activation, precision,
         None if bias is None else (bias.dtype, bias.shape, bias.stride(), bias.get_device()),
         None if residual is None else (residual.dtype, residual.shape, residual.stride(), residual.get_device()),
     )  # fmt: skip

@@ -40,7 +40,7 @@ MAX_VECTOR_ROWS, MAX_SKINNY_ROWS, MAX_FEW_ROWS, FEW_ROWS_MAX_COLUMNS = 16, 64, 1
 """Most rows with which rows and columns are swapped: for tiles of 8 or 16, of 64, and of 128 columns, the last up to
 so many columns of the result; with more, tiles that are not swapped fill the chip."""
 SPLITS, MIN_SPLIT_K_TILES, MIN_GPC_SMS = (2, 4, 8), 8, 16
-IN_LOOP_COLUMNS = (8, 16, 32, 64, 128)
+IN_LOOP_COLUMNS, IN_LOOP_K = (8, 16, 32, 64, 128), 32
 SPLIT_TILE = GemmConfig(128, 128, 3, 2, terms=2, promote_tiles=1)
 """FP32 as two FP16 terms. Sums are promoted after every 64 of K: no slower than after 128, and the error on positive
 data is 2.1e-7 in place of 4.7e-7 at K = 4096."""
@@ -131,8 +131,8 @@ def permits(config: GemmConfig, variant: Variant) -> bool:
 
 def can_split_in_loop(m: int, k: int, batch: int) -> bool:
     """Whether the main loop can split the operand of columns, contiguous along K, which saves two thirds of its traffic
-    but repeats it for every tile of rows; K is split into whole steps of mma."""
-    return batch == 1 and m <= IN_LOOP_COLUMNS[-1] and k % 16 == 0
+    but repeats it for every tile of rows; K is a multiple of what its order repeats."""
+    return batch == 1 and m <= IN_LOOP_COLUMNS[-1] and k % IN_LOOP_K == 0
 
 
 def emulation_pays(m: int, n: int, k: int, batch: int, *, in_loop: bool) -> bool:

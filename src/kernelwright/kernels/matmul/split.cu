@@ -2,7 +2,7 @@
 // that makes its largest element 2^14 to 2^15. What FP16 cannot hold that way (infinity, NaN, a largest element beyond
 // 2^60 or below 2^-60) has a scale of NaN and zeros as terms. An element has a relative error of 2^-22 at most, or an
 // absolute one of 2^-50 of the largest. For a product that splits the other operand itself (split_loop.cuh), the low
-// term is not scaled, which makes that 2^-40, and K is in the order of the registers of mma.
+// term is not scaled, which makes that 2^-39, and K is in the order of the registers of mma.
 // Bound: memory, 4 bytes read twice (the second time from L2 or L1) and 4 written for each element. A batch of elements is
 // loaded before their terms are stored: the compiler cannot know that these do not overlap.
 // Source: Ootomo & Yokota 2022, arXiv:2203.03341.

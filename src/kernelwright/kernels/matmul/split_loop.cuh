@@ -18,7 +18,7 @@ struct RegisterTerms {
         for (int half = 0; half < 2; ++half)
 #pragma unroll
             for (int step = 0; step < kStepsK; ++step) {  // a panel has 32 elements of each row, two steps
-                const int chunk = step % 2 * 4 + lane % 4;
+                const int chunk = lane % 4 * 2 + step % 2;  // without bank conflicts
                 x[half][step] = *reinterpret_cast<const float4*>(panels + step / 2 * kBytesA +
                                                                  (row + 8 * half) * kw::kSwizzleBytes + ((chunk ^ (row % 8)) << 4));
             }
