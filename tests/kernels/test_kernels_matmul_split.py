@@ -82,7 +82,7 @@ def test_rows_that_terms_cannot_hold_are_marked_and_zero(layout):
 @pytest.mark.parametrize("layout", BY_ROWS)
 @pytest.mark.parametrize("gap", [0, 2])
 def test_terms_for_a_product_that_splits_the_other_operand(layout, gap):
-    """K is in the order in which a thread of mma holds eight consecutive elements; the other operand has scales of 1."""
+    """K is in the order in which a thread of mma holds eight consecutive elements; the other one has scales of 1."""
     rows = draw(layout, 1, 21, 96)
     rows = rows.contiguous() if gap == 0 else rows
     terms, other = replace(OperandTerms.of(rows, 0, 132, for_registers=True), layout=layout), torch.randn(1, 300, 96)
