@@ -10,7 +10,7 @@ import torch
 from torch.nn import functional as F
 
 from kernelwright.core.errors import DeviceError, UsageError
-from kernelwright.kernels.matmul import product
+from kernelwright.kernels.matmul import product, selection
 from kernelwright.kernels.matmul.configs import MAX_SHARED_BYTES, GemmConfig, Variant
 from kernelwright.kernels.matmul.launch import compile_product
 from kernelwright.kernels.matmul.op import gemm, linear
@@ -30,6 +30,7 @@ from kernelwright.toolchain.sass.disassembly import disassemble
 
 BF16 = Variant("bf16", "bf16", "bf16", "bf16")
 FP32_TERMS = Variant("f16", "f16", "f32", "f32", scales=True)
+IN_LOOP = GemmConfig(128, 128, 3, 2, terms=2, promote_tiles=1, swapped=True, split_in_loop=True)
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 TOLERANCE = {torch.bfloat16: 2**-8, torch.float16: 2**-11, torch.float32: 2e-6}
 ACTIVATIONS = {
@@ -46,6 +47,12 @@ gpu = pytest.mark.gpu
 def emulate_all(monkeypatch):
     """FP32 products of all sizes take the kernel."""
     monkeypatch.setattr(product, "emulation_pays", lambda *_, **__: True)
+
+
+@pytest.fixture
+def in_loop(monkeypatch):
+    """Few rows of FP32 leave the splitting of the weights to the main loop."""
+    monkeypatch.setattr(selection, "IN_LOOP_IS_CHOSEN", True)
 
 
 def strided(rows, columns, layout, dtype):
@@ -165,6 +172,7 @@ def test_emulated_fp32_is_no_less_accurate_than_fmas(kind):
     assert own.abs().max() <= fma.abs().max()
 
 
+@pytest.mark.usefixtures("in_loop")
 @gpu
 @pytest.mark.parametrize("m", [1, 7, 16, 33, 64, 100, 128])
 @pytest.mark.parametrize("kind", ["normal", "positive", "wide"])
@@ -183,6 +191,7 @@ def test_few_rows_of_fp32_are_no_less_accurate_than_fmas_in_order(m, kind):
         assert (linear(x, weight) - exact).norm() <= (fma - exact).norm() + 2**-24 * exact.norm(), (n, k)
 
 
+@pytest.mark.usefixtures("in_loop")
 @gpu
 @pytest.mark.parametrize("out_dtype", [torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("n", [1000, 17000])
@@ -199,6 +208,7 @@ def test_few_rows_of_fp32_with_an_epilogue_and_other_operands(n, out_dtype):
                 require_close(got, F.gelu(sums), max(TOLERANCE[out_dtype], 4e-6), 256)
 
 
+@pytest.mark.usefixtures("in_loop")
 @gpu
 def test_weights_that_terms_cannot_hold_are_found_in_the_main_loop():
     x, weight, bias = (
@@ -382,6 +392,7 @@ def test_a_chosen_tile_fits_the_chip(m, n, k):
         assert replace(variant, bias=True).shared_bytes(config) <= MAX_SHARED_BYTES
 
 
+@pytest.mark.usefixtures("in_loop")
 def test_few_rows_of_fp32_leave_the_splitting_of_the_weights_to_the_main_loop():
     def choose(m, n, in_loop=True):
         return choose_emulated(m, n, 4096, 1, FP32_TERMS, 132, in_loop=in_loop)
@@ -403,6 +414,7 @@ def test_blocks_share_the_steps_of_emulated_products_with_few_tiles():
     assert split_k(4096, 4096, 4096) == 1
 
 
+@pytest.mark.usefixtures("in_loop")
 def test_emulation_pays_where_operations_outweigh_the_splitting():
     for shape in [(1024, 1024, 1024), (8192, 8192, 8192), (128, 4096, 4096), (16384, 16384, 32)]:
         assert emulation_pays(*shape, 1, in_loop=False), shape
@@ -430,8 +442,8 @@ def test_fewer_waves_are_preferred():
         (TILES[1][0], Variant("f16", "f16", "f32", "f32", transpose_b=True), "HGMMA.64x128x16"),
         (SPLIT_TILE, FP32_TERMS, "HGMMA.64x128x16"),
         (choose_emulated(1024, 1024, 1024, 1, FP32_TERMS, 132, in_loop=False), FP32_TERMS, "HGMMA.64x128x16"),
-        (choose_emulated(64, 4096, 4096, 1, FP32_TERMS, 132, in_loop=True), FP32_TERMS, "HGMMA.64x64x16"),
-        (choose_emulated(128, 32768, 4096, 1, FP32_TERMS, 132, in_loop=True), FP32_TERMS, "HGMMA.64x128x16"),
+        (replace(IN_LOOP, block_n=64, num_stages=4, split_k=4), FP32_TERMS, "HGMMA.64x64x16"),
+        (replace(IN_LOOP, block_n=128), FP32_TERMS, "HGMMA.64x128x16"),
         (FP8_TILES[0][0], Variant("e4m3", "e4m3", "bf16", "bf16", scales=True), "QGMMA.64x128x32"),
         (FP8_TILES[1][0], Variant("e4m3", "e4m3", "bf16", "bf16", block_scales=True), "QGMMA.64x192x32"),
         (choose_config(8, 6144, 4096, 1, BF16, 132), BF16, "HGMMA.64x8x16"),

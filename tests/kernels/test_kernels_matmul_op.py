@@ -301,7 +301,7 @@ def test_planned_launches_are_those_of_a_call(one, monkeypatch):
 
     for module in (product, emulated):
         monkeypatch.setattr(module, "GemmLaunch", Recorded)
-    for module in (op, product):
+    for module in (op, product, emulated):
         monkeypatch.setattr(module, "THREAD", empty)
     for workload in one.workloads(shape for shape in one.recorded if max(shape) <= 14336):
         with torch.set_grad_enabled(workload.direction != "forward"):

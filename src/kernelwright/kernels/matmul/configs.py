@@ -15,9 +15,10 @@ BLOCK_SCALE_REGISTERS = (40, 232)
 """With scales of blocks, for which the producer computes addresses."""
 
 
-PREFETCH_BYTES = 64 * 1024
-"""Of the weights of a block's first tile, loaded into the L2 while the previous kernel ends."""
-EARLY_TRIGGER = 2
+PREFETCH_BYTES, EARLY_TRIGGER = 0, 0
+"""Bytes of the weights of a block's first tile that it loads into the L2 while the previous kernel ends, and when it
+lets the next kernel start: 0 at its end, 1 at once, 2 after its last load. Not measured, so that both are off: early
+triggers slow row kernels down (docs/findings/launches-programmatic-dependent-launch.md)."""
 COSTLY_ACTIVATIONS = ("GeluErf", "GeluErfBf16", "GeluTanh", "Silu")
 """Those of ten instructions or more."""
 
@@ -142,7 +143,7 @@ def make_defines(config: GemmConfig, variant: Variant) -> dict[str, str]:
     producer, consumer = REGISTERS[config.num_consumers] if config.min_blocks == 1 else (0, 0)
     if variant.block_scales:
         producer, consumer = BLOCK_SCALE_REGISTERS
-    weight_rows = config.block_m * (1 + config.split_in_loop) if config.swapped else config.block_n
+    weight_rows = config.block_m * (1 + config.split_in_loop) if config.swapped else config.block_n  # of 128 bytes
     values = {
         "BLOCK_M": config.block_m,
         "BLOCK_N": config.block_n,

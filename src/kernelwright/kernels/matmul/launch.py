@@ -38,6 +38,12 @@ PRODUCT, RECOMPUTE = "gemm_sm90", "recompute_lost"
 
 
 @functools.cache
+def count_multiprocessors(device: int) -> int:
+    """Multiprocessors of a CUDA device."""
+    return torch.cuda.get_device_properties(device).multi_processor_count
+
+
+@functools.cache
 def compile_product(config: GemmConfig, variant: Variant, arch: str) -> Cubin:
     """Machine code of a configuration; needs no GPU."""
     defines, source = make_defines(config, variant), SOURCE.read_text("utf-8")
@@ -76,7 +82,7 @@ class GemmLaunch:
         batch, m, n = out.shape
         self.config, self.variant = config, variant
         kernel = load_kernel(config, variant, device)
-        sms = torch.cuda.get_device_properties(device).multi_processor_count
+        sms = count_multiprocessors(device)
         out_n = variant.out_columns(config)
         tiles = -(-m // (config.block_m * config.cluster_m)) * -(-n // (out_n * config.cluster_n)) * batch
         clusters = tiles if config.split_k > 1 else min(tiles, sms * config.min_blocks // config.cluster)

@@ -2,28 +2,21 @@
 
 from __future__ import annotations
 
-import functools
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from kernelwright.core.errors import DeviceError, MissingDependency, UsageError
+from kernelwright.core.errors import DeviceError, MissingDependency
 from kernelwright.kernels.matmul.configs import GemmConfig, Variant
-from kernelwright.kernels.matmul.emulated import EmulatedLaunch
+from kernelwright.kernels.matmul.emulated import launch_emulated
 from kernelwright.kernels.matmul.epilogue import ACTIVATIONS, BF16_ACTIVATIONS, STATISTICS, Epilogue
 from kernelwright.kernels.matmul.fallback import apply_activation, multiply_with_torch
-from kernelwright.kernels.matmul.launch import GemmLaunch
+from kernelwright.kernels.matmul.launch import GemmLaunch, count_multiprocessors
 from kernelwright.kernels.matmul.operands import ELEMENT_TYPES, is_readable, prepare_operand
 from kernelwright.kernels.matmul.repeats import THREAD, AnyRepeat, Repeat, call_key
-from kernelwright.kernels.matmul.selection import (
-    MAX_FEW_ROWS,
-    can_split_in_loop,
-    choose_config,
-    choose_emulated,
-    emulation_pays,
-)
+from kernelwright.kernels.matmul.selection import MAX_FEW_ROWS, can_split_in_loop, choose_config, emulation_pays
 from kernelwright.kernels.rows.launcher import device_guard
 from kernelwright.toolchain.cuda.compiler import import_cuda_core
 
@@ -169,35 +162,11 @@ def _launch(
     )  # fmt: skip
     epilogue = epilogue._replace(bias=bias, residual=residual)
     if a.dtype == torch.float32 and precision != "tf32":
-        repeat, statistics = _launch_emulated(a, b_rows, out, epilogue, variant, config), None
+        repeat, statistics = launch_emulated(a, b_rows, out, epilogue, variant, config), None
     else:
         repeat, statistics = _launch_direct(a, b_rows, out, epilogue, variant, config)
     is_in_place = bias is given[0] and residual is given[1]
     return repeat if is_in_place else None, statistics
-
-
-def _launch_emulated(
-    a: Tensor, b_rows: Tensor, out: Tensor, epilogue: Epilogue, variant: Variant, config: GemmConfig | None
-) -> EmulatedLaunch | None:
-    (batch, m, k), n = a.shape, b_rows.shape[1]
-    left, right = (one if 1 in (one.stride(1), one.stride(2)) else one.contiguous() for one in (a, b_rows))
-    in_loop = can_split_in_loop(m, k, batch) and is_readable(right)
-    left = left.contiguous() if in_loop and left.stride(2) != 1 else left
-    residual = epilogue.residual
-    variant = replace(variant, scales=True, transpose_a=left.stride(2) != 1, transpose_b=right.stride(2) != 1)
-    if config is not None and (config.swapped, config.split_in_loop) not in ((False, False), (in_loop, in_loop)):
-        raise UsageError(f"{config} is not for these operands", next="leave out the configuration")
-    if config is None:
-        config = choose_emulated(m, n, k, batch, variant, _num_sms(a.device.index), in_loop=in_loop)
-    variant = variant.oriented(config)
-    tensors = [left, right, out, *([] if residual is None else [residual])]
-    key = ("emulated", config, variant, out.device.index, *((one.shape, one.stride()) for one in tensors))
-    launch = THREAD.launches.get(key)
-    if launch is None:
-        launch = EmulatedLaunch(left, right, out, residual, config, variant)
-        THREAD.remember(THREAD.launches, key, launch)
-    launch(left, right, epilogue.bias, residual, epilogue.alpha, epilogue.beta, out)
-    return launch if left is a and right is b_rows else None
 
 
 def _launch_direct(
@@ -217,7 +186,7 @@ def _launch_direct(
         scales=sides[0].scale is not None and not blocks, block_scales=blocks,
     )  # fmt: skip
     if config is None:
-        config = choose_config(m, n, a.shape[2], batch, variant, _num_sms(a.device.index))
+        config = choose_config(m, n, a.shape[2], batch, variant, count_multiprocessors(a.device.index))
     statistics = None
     if epilogue.statistics != "none":
         pair = (2,) if epilogue.statistics == "log_sum_exp" else ()
@@ -271,8 +240,3 @@ def _find_launch(
         launch = GemmLaunch(config, variant, (a.rows,), (b.rows,), out, residual, block_scales)
         THREAD.remember(THREAD.launches, key, launch)
     return launch
-
-
-@functools.cache
-def _num_sms(device: int) -> int:
-    return torch.cuda.get_device_properties(device).multi_processor_count

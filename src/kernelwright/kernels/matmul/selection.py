@@ -40,12 +40,15 @@ MAX_VECTOR_ROWS, MAX_SKINNY_ROWS, MAX_FEW_ROWS, FEW_ROWS_MAX_COLUMNS = 16, 64, 1
 """Most rows with which rows and columns are swapped: for tiles of 8 or 16, of 64, and of 128 columns, the last up to
 so many columns of the result; with more, tiles that are not swapped fill the chip."""
 SPLITS, MIN_SPLIT_K_TILES, MIN_GPC_SMS = (2, 4, 8), 8, 16
-IN_LOOP_COLUMNS, IN_LOOP_K = (8, 16, 32, 64, 128), 32
+"""Blocks that share the steps of K, the least steps of each in 16 bits, and the multiprocessors of the smallest GPC."""
+IN_LOOP_COLUMNS, IN_LOOP_K, IN_LOOP_IS_CHOSEN = (8, 16, 32, 64, 128), 32, False
+"""Tiles for few rows of FP32, the elements after which the order of K repeats, and whether these tiles are chosen: not
+before they have run on a GPU; `config=` takes them."""
 SPLIT_TILE = GemmConfig(128, 128, 3, 2, terms=2, promote_tiles=1)
 """FP32 as two FP16 terms. Sums are promoted after every 64 of K: no slower than after 128, and the error on positive
 data is 2.1e-7 in place of 4.7e-7 at K = 4096."""
 FMA_FLOPS, EMULATED_FLOPS, COPY_BYTES, EMULATED_LAUNCHES_S = 51e12, 225e12, 4e12, 3e-6
-"""Rates of an H200 per second, of products in FP32 at 4096 and of a copy, and the time of two more launches."""
+"""Rates of an H200 per second, of products in FP32 at 4096 and of a copy; the time of two more launches is a guess."""
 FP8_TILES: tuple[tuple[GemmConfig, float, float], ...] = (
     (GemmConfig(128, 128, 6, 2, promote_tiles=1), 0.0, 0.424),
     (GemmConfig(128, 192, 4, 2, cluster_m=2, promote_tiles=1), 0.0, 0.607),
@@ -70,7 +73,7 @@ def choose_emulated(m: int, n: int, k: int, batch: int, variant: Variant, num_sm
     """
     k_tiles, tile = -(-k * ELEMENT_BYTES[variant.a] // SWIZZLE_BYTES), SPLIT_TILE
     tiles = -(-m // tile.block_m) * -(-n // tile.block_n) * batch
-    if in_loop:
+    if in_loop and IN_LOOP_IS_CHOSEN:
         columns = next(one for one in IN_LOOP_COLUMNS if one >= m)
         tile = replace(SPLIT_TILE, block_n=columns, num_stages=8, swapped=True, split_in_loop=True)
         tiles = -(-n // tile.block_m)
@@ -80,7 +83,7 @@ def choose_emulated(m: int, n: int, k: int, batch: int, variant: Variant, num_sm
 
 
 def _fit(config: GemmConfig, variant: Variant) -> GemmConfig:
-    """With as many stages as the shared memory has."""
+    """With fewer stages where they exceed the shared memory."""
     oriented = variant.oriented(config)
     while oriented.shared_bytes(config) > MAX_SHARED_BYTES // config.min_blocks:
         config = replace(config, num_stages=config.num_stages - 1)
@@ -141,7 +144,7 @@ def emulation_pays(m: int, n: int, k: int, batch: int, *, in_loop: bool) -> bool
     A model of an H200: either takes the time of its operations or of its bytes, whichever is longer. A kernel before it
     reads 4 bytes and writes 4 for each element of the operands; of the rows only if the main loop splits the columns.
     """
-    flops, split = 2 * batch * m * n * k, batch * (m if in_loop else m + n) * k
+    flops, split = 2 * batch * m * n * k, batch * (m if in_loop and IN_LOOP_IS_CHOSEN else m + n) * k
     bytes_s = 4 * batch * (m * k + n * k + m * n) / COPY_BYTES
     emulated_s = max(flops / EMULATED_FLOPS, bytes_s) + 8 * split / COPY_BYTES + EMULATED_LAUNCHES_S
     return emulated_s < max(flops / FMA_FLOPS, bytes_s)
