@@ -177,7 +177,6 @@ def test_arguments_that_do_not_fit(index, value, message):
 @pytest.mark.parametrize(
     "source, message, line",
     [
-        ('\n#include "kw/ptx/wgmma.cuh"\n', "kw/ptx/wgmma.cuh is inline PTX", 2),
         ('// asm("x")\n\n__device__ void f() { asm volatile("mov.u32 r, 1;"); }\n', "inline PTX", 3),
         ('extern "C" __global__ void k() {}\nvoid f() { k<<<1, 1>>>(); }', "a launch", 2),
         ('#include <cuda_runtime.h>\nextern "C" __global__ void k() {\n  nowhere = 1;\n}\n', "nowhere", 3),

@@ -11,7 +11,7 @@ from torch import Tensor
 from kernelwright.core.errors import UsageError
 from kernelwright.kernels.matmul.configs import GemmConfig, Variant
 from kernelwright.kernels.matmul.epilogue import Epilogue
-from kernelwright.kernels.matmul.launch import GemmLaunch, count_multiprocessors
+from kernelwright.kernels.matmul.launch import GemmLaunch, count_multiprocessors, current_stream
 from kernelwright.kernels.matmul.operands import is_readable
 from kernelwright.kernels.matmul.repeats import THREAD
 from kernelwright.kernels.matmul.selection import can_split_in_loop, choose_emulated
@@ -36,7 +36,7 @@ def launch_emulated(
     variant = replace(variant, scales=True, transpose_b=right.stride(2) != 1)
     in_loop = can_split_in_loop(m, k, batch) and is_readable(right)
     if config is None:
-        num_sms = count_multiprocessors(out.device.index)
+        num_sms = count_multiprocessors(out.device)
         config = choose_emulated(m, n, k, batch, variant, num_sms, in_loop=in_loop)
     elif config.swapped != config.split_in_loop or (config.split_in_loop and not in_loop):
         raise UsageError(f"{config} is not for these operands", next="leave out the configuration")
@@ -73,11 +73,11 @@ class EmulatedLaunch:
         variant: Variant,
     ) -> None:
         self._device, self._in_loop = out.device, config.split_in_loop
-        num_sms = count_multiprocessors(out.device.index)
+        num_sms = count_multiprocessors(out.device)
         self._a = OperandTerms.of(a, 0, num_sms, for_registers=self._in_loop)
         end = self._a.end
         self._b = OperandTerms.none(b_rows, end) if self._in_loop else OperandTerms.of(b_rows, end, num_sms)
-        self._split = SplitLaunch(self._a, self._b, out.device.index)
+        self._split = SplitLaunch(self._a, self._b, out.device)
         self._strides = tuple((one.stride(1), one.stride(2), one.stride(0)) for one in (a, b_rows))
         workspace = self._new_workspace()
         sides = self._a.views(workspace), (b_rows, b_rows) if self._in_loop else self._b.views(workspace)
@@ -93,7 +93,7 @@ class EmulatedLaunch:
     ) -> None:
         """Launch on the current stream; `b` may be given by rows or by columns."""
         workspace = self._new_workspace()
-        base, stream = workspace.data_ptr(), torch._C._cuda_getCurrentRawStream(self._device.index)
+        base, stream = workspace.data_ptr(), current_stream(self._device)
         left, right = a.data_ptr(), b.data_ptr()
         self._split(stream, left, right, base)
         sides = (base + self._a.offset, base + self._a.low), (base + self._b.offset, base + self._b.low)

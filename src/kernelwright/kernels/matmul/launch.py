@@ -20,6 +20,7 @@ from kernelwright.toolchain.cuda.struct_launch import (
     StructLaunch,
     StructParameter,
 )
+from kernelwright.toolchain.emulator import EmulatedKernel, EmulatedStructLaunch, EmulatedStructParameter
 
 SOURCE = Path(__file__).with_name("gemm_sm90.cu")
 MAP_TYPES = {
@@ -37,10 +38,32 @@ LOST_THREADS = 256
 PRODUCT, RECOMPUTE = "gemm_sm90", "recompute_lost"
 
 
+EMULATED_MULTIPROCESSORS = 16
+
+
 @functools.cache
-def count_multiprocessors(device: int) -> int:
-    """Multiprocessors of a CUDA device."""
-    return torch.cuda.get_device_properties(device).multi_processor_count
+def count_multiprocessors(device: torch.device) -> int:
+    """Multiprocessors of a CUDA device, or of the emulator."""
+    is_emulated = device.type == "cpu"
+    return EMULATED_MULTIPROCESSORS if is_emulated else torch.cuda.get_device_properties(device).multi_processor_count
+
+
+def current_stream(device: torch.device) -> int:
+    """Handle of the current stream; 0 in the emulator."""
+    return 0 if device.type == "cpu" else torch._C._cuda_getCurrentRawStream(device.index)
+
+
+def make_parameter(num_bytes: int, device: torch.device) -> StructParameter | EmulatedStructParameter:
+    """Memory of the struct that a kernel takes."""
+    return EmulatedStructParameter(num_bytes) if device.type == "cpu" else StructParameter(num_bytes)
+
+
+def make_launch(
+    kernel: CudaKernel | EmulatedKernel, parameter: StructParameter | EmulatedStructParameter, **sizes: int
+) -> StructLaunch | EmulatedStructLaunch:
+    """A launch that overlaps with the end of the previous kernel; sizes as for `StructLaunch`."""
+    is_emulated = isinstance(kernel, EmulatedKernel)
+    return (EmulatedStructLaunch if is_emulated else StructLaunch)(kernel, parameter, use_pdl=True, **sizes)
 
 
 @functools.cache
@@ -51,8 +74,12 @@ def compile_product(config: GemmConfig, variant: Variant, arch: str) -> Cubin:
 
 
 @functools.cache
-def load_kernel(config: GemmConfig, variant: Variant, device: int, name: str = PRODUCT) -> CudaKernel:
+def load_kernel(
+    config: GemmConfig, variant: Variant, device: torch.device, name: str = PRODUCT
+) -> CudaKernel | EmulatedKernel:
     """A kernel of a configuration on a device."""
+    if device.type == "cpu":
+        return EmulatedKernel(SOURCE.read_text("utf-8"), name, path=str(SOURCE), defines=make_defines(config, variant))
     kernel = CudaKernel(compile_product(config, variant, current_arch()), name)
     if name == PRODUCT:
         kernel.allow_shared_memory(variant.shared_bytes(config))
@@ -78,7 +105,7 @@ class GemmLaunch:
         residual: Tensor | None = None,
         block_scales: tuple[Tensor, ...] = (),
     ) -> None:
-        device = out.device.index
+        device = out.device
         batch, m, n = out.shape
         self.config, self.variant = config, variant
         kernel = load_kernel(config, variant, device)
@@ -89,22 +116,19 @@ class GemmLaunch:
         self._maps = len(a) + len(b)
         first = (self._maps + 1) * TENSOR_MAP_BYTES
         *self._offsets, size = itertools.accumulate((one.size for one in _PARTS), initial=first)
-        self._parameter = StructParameter(-(-size // TENSOR_MAP_ALIGNMENT) * TENSOR_MAP_ALIGNMENT)
-        self._launch = StructLaunch(
-            kernel.handle,
+        self._parameter = make_parameter(-(-size // TENSOR_MAP_ALIGNMENT) * TENSOR_MAP_ALIGNMENT, device)
+        self._launch = make_launch(
+            kernel,
             self._parameter,
             grid=clusters * config.cluster,
             threads=config.threads,
             shared_bytes=variant.shared_bytes(config),
             cluster=config.cluster,
-            use_pdl=True,
         )
         self._recompute = None
         if config.terms == 2:
             recompute = load_kernel(config, variant, device, RECOMPUTE)
-            self._recompute = StructLaunch(
-                recompute.handle, self._parameter, grid=sms, threads=LOST_THREADS, use_pdl=True
-            )
+            self._recompute = make_launch(recompute, self._parameter, grid=sms, threads=LOST_THREADS)
         sides = (
             (a, "f32" if config.split_in_loop else variant.a, variant.transpose_a, config.block_m, config.cluster_n),
             (b, variant.b, variant.transpose_b, out_n, config.cluster_m),

@@ -13,7 +13,7 @@ from kernelwright.kernels.matmul.configs import GemmConfig, Variant
 from kernelwright.kernels.matmul.emulated import launch_emulated
 from kernelwright.kernels.matmul.epilogue import ACTIVATIONS, BF16_ACTIVATIONS, STATISTICS, Epilogue
 from kernelwright.kernels.matmul.fallback import apply_activation, multiply_with_torch
-from kernelwright.kernels.matmul.launch import GemmLaunch, count_multiprocessors
+from kernelwright.kernels.matmul.launch import GemmLaunch, count_multiprocessors, current_stream
 from kernelwright.kernels.matmul.operands import ELEMENT_TYPES, is_readable, prepare_operand
 from kernelwright.kernels.matmul.repeats import THREAD, AnyRepeat, Repeat, call_key
 from kernelwright.kernels.matmul.selection import MAX_FEW_ROWS, can_split_in_loop, choose_config, emulation_pays
@@ -186,7 +186,7 @@ def _launch_direct(
         scales=sides[0].scale is not None and not blocks, block_scales=blocks,
     )  # fmt: skip
     if config is None:
-        config = choose_config(m, n, a.shape[2], batch, variant, count_multiprocessors(a.device.index))
+        config = choose_config(m, n, a.shape[2], batch, variant, count_multiprocessors(a.device))
     statistics = None
     if epilogue.statistics != "none":
         pair = (2,) if epilogue.statistics == "log_sum_exp" else ()
@@ -199,7 +199,7 @@ def _launch_direct(
     launch = _find_launch(config, variant.oriented(config), sides, out, residual)
     extra = (epilogue.bias, residual, sides[0].scale, sides[1].scale, statistics)
     launch(
-        torch._C._cuda_getCurrentRawStream(a.device.index),
+        current_stream(a.device),
         tuple(side.rows.data_ptr() for side in sides),
         out.data_ptr(),
         tuple(0 if one is None else one.data_ptr() for one in extra),

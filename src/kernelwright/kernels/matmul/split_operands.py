@@ -11,10 +11,11 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from kernelwright.kernels.matmul.launch import make_launch, make_parameter
 from kernelwright.kernels.matmul.operands import padded_pitch
 from kernelwright.toolchain.cuda.compiler import compile_cubin
 from kernelwright.toolchain.cuda.launcher import CudaKernel, current_arch
-from kernelwright.toolchain.cuda.struct_launch import StructLaunch, StructParameter
+from kernelwright.toolchain.emulator import EmulatedKernel
 
 SOURCE = Path(__file__).with_name("split.cu")
 THREADS, WARPS, ALIGNMENT = 256, 8, 128
@@ -133,12 +134,10 @@ class OperandTerms:
 class SplitLaunch:
     """Splits both operands of a product in one launch."""
 
-    def __init__(self, a: OperandTerms, b: OperandTerms, device: int) -> None:
+    def __init__(self, a: OperandTerms, b: OperandTerms, device: torch.device) -> None:
         self._a, self._b = a, b
-        self._parameter = StructParameter(FIELDS.size)
-        self._launch = StructLaunch(
-            _load_kernel(device).handle, self._parameter, grid=a.blocks + b.blocks, threads=THREADS, use_pdl=True
-        )
+        self._parameter = make_parameter(FIELDS.size, device)
+        self._launch = make_launch(_load_kernel(device), self._parameter, grid=a.blocks + b.blocks, threads=THREADS)
 
     def __call__(self, stream: int, a: int, b: int, workspace: int) -> None:
         """Launch on a stream, with the addresses of the matrices and of the workspace."""
@@ -153,7 +152,9 @@ def pack_split(a: OperandTerms, b: OperandTerms, address_a: int, address_b: int,
 
 
 @functools.cache
-def _load_kernel(device: int) -> CudaKernel:
+def _load_kernel(device: torch.device) -> CudaKernel | EmulatedKernel:
+    if device.type == "cpu":
+        return EmulatedKernel(SOURCE.read_text("utf-8"), "split_operands", path=str(SOURCE))
     cubin = compile_cubin(SOURCE.read_text("utf-8"), current_arch(), include_dirs=[SOURCE.parent], name=str(SOURCE))
     return CudaKernel(cubin, "split_operands")
 

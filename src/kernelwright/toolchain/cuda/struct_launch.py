@@ -15,6 +15,7 @@ from kernelwright.toolchain.cuda.driver import (
     error_text,
     load_driver,
 )
+from kernelwright.toolchain.cuda.launcher import CudaKernel
 
 __all__ = ["TENSOR_MAP_ALIGNMENT", "TENSOR_MAP_BYTES", "StructLaunch", "StructParameter"]
 
@@ -58,7 +59,7 @@ class StructLaunch(DriverLaunch):
     """A launch with a fixed shape; not thread-safe, like its parameter.
 
     Args:
-        function: handle of the kernel.
+        kernel: the kernel.
         parameter: its only parameter; the content at the time of a call counts.
         grid, cluster: blocks in the first dimension.
         threads: per block.
@@ -68,7 +69,7 @@ class StructLaunch(DriverLaunch):
 
     def __init__(
         self,
-        function: int,
+        kernel: CudaKernel,
         parameter: StructParameter,
         *,
         grid: int,
@@ -79,7 +80,7 @@ class StructLaunch(DriverLaunch):
     ) -> None:
         self._parameter = parameter
         super().__init__(
-            function,
+            kernel.handle,
             (ctypes.c_void_p * 1)(parameter.address),
             grid=(grid, 1, 1),
             block=(threads, 1, 1),

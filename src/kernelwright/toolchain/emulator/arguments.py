@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from kernelwright.toolchain.emulator.build import Parameter
 
 MAX_THREADS_PER_BLOCK, MAX_SHARED_BYTES = 1024, 227 * 1024
-MAX_GRID, MAX_BLOCK = (2**31 - 1, 65535, 65535), (1024, 1024, 64)
+MAX_GRID, MAX_BLOCK, MAX_CLUSTER = (2**31 - 1, 65535, 65535), (1024, 1024, 64), (16, 1, 1)
+WARP, ALIGNMENT = 32, 64
 OTHER, FLOAT, SIGNED, UNSIGNED, POINTER = range(5)
 _FORMATS = {
     (FLOAT, 4): "f",
@@ -30,14 +31,15 @@ Dim3 = int | Sequence[int]
 
 @dataclass(frozen=True)
 class LaunchShape:
-    """Grid and block dimensions of a launch, three numbers each, and its dynamic shared memory."""
+    """Grid and block dimensions of a launch, three numbers each, its dynamic shared memory, and blocks of a cluster."""
 
     grid: tuple[int, int, int]
     block: tuple[int, int, int]
     shared_bytes: int
+    cluster: int = 1
 
     @classmethod
-    def from_sizes(cls, grid: Dim3, block: Dim3, shared_bytes: int) -> LaunchShape:
+    def from_sizes(cls, grid: Dim3, block: Dim3, shared_bytes: int, cluster: Dim3 = 1) -> LaunchShape:
         """Build a launch shape from one to three numbers each.
 
         Raises:
@@ -48,7 +50,10 @@ class LaunchShape:
             raise UsageError(f"a block of {threads} has {count} threads; the limit is {MAX_THREADS_PER_BLOCK}")
         if not 0 <= shared_bytes <= MAX_SHARED_BYTES:
             raise UsageError(f"{shared_bytes} bytes of dynamic shared memory; the limit is {MAX_SHARED_BYTES}")
-        return cls(blocks, threads, shared_bytes)
+        of_cluster = _to_dim3("cluster", cluster, MAX_CLUSTER)
+        if blocks[0] % of_cluster[0] or (of_cluster[0] > 1 and count % WARP):
+            raise UsageError(f"clusters of {of_cluster[0]} blocks with {count} threads do not divide a grid of {blocks}")
+        return cls(blocks, threads, shared_bytes, of_cluster[0])
 
 
 def _to_dim3(what: str, size: Dim3, limits: tuple[int, int, int]) -> tuple[int, int, int]:
@@ -70,7 +75,10 @@ class Argument:
     def buffer(self) -> Any:
         """A ctypes buffer with the bytes of the parameter; the caller must keep it alive during the launch."""
         data = self.value if self.tensor is None else struct.pack("P", self.tensor.data_ptr())
-        return ctypes.create_string_buffer(data, len(data))
+        memory = ctypes.create_string_buffer(len(data) + ALIGNMENT)
+        aligned = (ctypes.c_char * len(data)).from_buffer(memory, -ctypes.addressof(memory) % ALIGNMENT)
+        aligned[:] = data
+        return aligned
 
 
 def bind(

@@ -76,6 +76,7 @@ KW_VECTORS(double, double, 16, 16)
 
 // ---- Synchronisation: macros, so that reports contain the line.
 #define __syncthreads() kw_barrier(__LINE__)
+#define __syncthreads_or(predicate) kw_barrier_or(__LINE__, !!(predicate))
 #define __syncwarp(...) kw::sync_warp(__LINE__ __VA_OPT__(, ) __VA_ARGS__)
 #define __threadfence() __atomic_thread_fence(__ATOMIC_SEQ_CST)
 #define __threadfence_block() __atomic_thread_fence(__ATOMIC_SEQ_CST)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import ctypes
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kernelwright.core.errors import CandidateError
 from kernelwright.toolchain.emulator.arguments import Argument, Dim3, LaunchShape, bind
 from kernelwright.toolchain.emulator.build import EmulatedLibrary, load_library
-from kernelwright.toolchain.emulator.source import translate_source
+from kernelwright.toolchain.emulator.source import NO_DEFINES, translate_source
 
 
 class LaunchStruct(ctypes.Structure):
@@ -22,6 +22,7 @@ class LaunchStruct(ctypes.Structure):
         ("grid", ctypes.c_uint * 3),
         ("block", ctypes.c_uint * 3),
         ("shared_bytes", ctypes.c_uint),
+        ("cluster", ctypes.c_uint),
         ("workers", ctypes.c_uint),
         ("call", ctypes.c_void_p),
         ("values", ctypes.POINTER(ctypes.c_void_p)),
@@ -38,16 +39,21 @@ class EmulatedKernel:
         source: source text without inline PTX; several kernels of one source are compiled once.
         name: a `__global__` function, or an instance of a template such as `sgemm<32>`.
         path: the name of the source in errors.
+        defines: macros.
     Raises:
         CandidateError: no such kernel.
         CompileError: compilation failed, or the source needs a GPU; `where` is the line.
     """
 
-    def __init__(self, source: str, name: str, *, path: str = "kernel.cu") -> None:
-        self.source, self.name = translate_source(source, path), name
+    def __init__(
+        self, source: str, name: str, *, path: str = "kernel.cu", defines: Mapping[str, str] = NO_DEFINES
+    ) -> None:
+        self.source, self.name = translate_source(source, path).with_defines(defines), name
         self._library = load_library(self.source, name)
 
-    def __call__(self, grid: Dim3, block: Dim3, arguments: Sequence[Any], shared_bytes: int = 0) -> None:
+    def __call__(
+        self, grid: Dim3, block: Dim3, arguments: Sequence[Any], shared_bytes: int = 0, cluster: Dim3 = 1
+    ) -> None:
         """Run one launch to its end.
 
         Args:
@@ -55,12 +61,13 @@ class EmulatedKernel:
             block: threads per block, as one to three numbers.
             arguments: in the order of the kernel's parameters: CPU tensors or None (null) for pointers, numbers.
             shared_bytes: dynamic shared memory per block.
+            cluster: blocks of a cluster, in x.
         Raises:
             UsageError: more threads, blocks or shared memory than a GPU has.
             SignatureError: the arguments do not fit the parameters.
             CandidateError: deadlock, such as at a `__syncthreads` that not all threads reach; `where` is the line.
         """
-        shape = LaunchShape.from_sizes(grid, block, shared_bytes)
+        shape = LaunchShape.from_sizes(grid, block, shared_bytes, cluster)
         run_launch(self._library, shape, self.bind(arguments), _worker_count(shape), self.source.path)
 
     def bind(self, arguments: Sequence[Any]) -> list[Argument]:
@@ -74,7 +81,9 @@ def run_launch(
     """Run one launch on `workers` operating-system threads."""
     buffers = [one.buffer() for one in arguments]
     values = (ctypes.c_void_p * len(buffers))(*map(ctypes.addressof, buffers))
-    launch = LaunchStruct(grid=shape.grid, block=shape.block, shared_bytes=shape.shared_bytes, workers=workers)
+    launch = LaunchStruct(
+        grid=shape.grid, block=shape.block, shared_bytes=shape.shared_bytes, cluster=shape.cluster, workers=workers
+    )
     launch.call = ctypes.cast(library.call, ctypes.c_void_p)
     launch.dynamic_shared = ctypes.cast(library.dynamic_shared, ctypes.c_void_p)
     launch.values = values
@@ -95,4 +104,4 @@ def deadlock_error(message: str, line: int, path: str) -> CandidateError:
 def _worker_count(shape: LaunchShape) -> int:
     import torch
 
-    return min(torch.get_num_threads(), math.prod(shape.grid))
+    return min(torch.get_num_threads(), math.prod(shape.grid) // shape.cluster)

@@ -68,7 +68,7 @@ static int run(const char* path) {
   count = unsigned(read_number(file));
   for (unsigned i = 0; i < count; ++i) read_argument(file, i);
   fclose(file);
-  launch.workers = 1;
+  launch.cluster = launch.workers = 1;
   launch.call = kw_calls[kernel];
   launch.values = values;
   launch.dynamic_shared = kw_dynamic;

@@ -1,9 +1,10 @@
-// Runtime of emulated kernels: the grid is a loop, the threads of a block are fibers of one operating-system thread.
+// Runtime of emulated kernels: the grid is a loop, the threads of a cluster are fibers of one operating-system thread.
 // build.py prepends fibers.h, runtime.h and process_hooks.h, and appends counting.cpp to the counting runtime.
 #include <stdio.h>
 #include <string.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <string>
 #include <utility>
@@ -22,11 +23,37 @@ enum State : unsigned char { kReady, kAtSyncthreads, kAtWarpSync, kPolling, kExi
 enum Operation : unsigned char { kSyncWarp, kBallot, kShuffle, kExchange };
 const char* const kOperationNames[] = {"__syncwarp", "a vote", "a shuffle", "a matrix instruction"};
 
+// An asynchronous operation; `group` counts the groups of its queue.
+struct Task {
+  void (*run)(const void*);
+  unsigned group;
+  alignas(16) char content[kKwTaskBytes];
+};
+
+struct TaskQueue {
+  std::vector<Task> tasks;
+  unsigned group = 0;
+};
+
+Task make_task(void (*run)(const void*), const void* content, unsigned bytes, unsigned group) {
+  Task task{run, group, {}};
+  memcpy(task.content, content, std::min(bytes, kKwTaskBytes));
+  return task;
+}
+
+struct NamedBarrier {
+  unsigned arrived = 0, threads = 0, phase = 0;
+};
+
 struct Thread {
   Context context;
   State state;
   Operation operation;
   int line;  // of the operation that it waits in
+  const char* barrier;  // that it polls
+  unsigned long polled_at;  // number of signals
+  unsigned cluster_phase;
+  TaskQueue queues[kKwQueues];
   unsigned mask;
   int source;
   uint64_t sent, received;
@@ -54,8 +81,9 @@ thread_local Stacks stacks;
 // Runs blocks of a launch on one operating-system thread.
 class Worker {
  public:
-  explicit Worker(KwLaunch& launch) : launch_(launch) {
-    count_ = launch.block.x * launch.block.y * launch.block.z;
+  explicit Worker(KwLaunch& launch) : launch_(launch), cluster_(launch.cluster), blocks_(launch.cluster) {
+    block_threads_ = launch.block.x * launch.block.y * launch.block.z;
+    count_ = block_threads_ * cluster_;
     threads_ = std::vector<Thread>(count_);
     kw_thread_position.block_dim = launch.block;
     kw_thread_position.grid_dim = launch.grid;
@@ -65,22 +93,38 @@ class Worker {
     if (__tsan_create_fiber) make_tsan_fibers();
   }
 
-  bool run(unsigned long block);
+  bool run(unsigned long cluster);
   void wait(State state, int line);
+  void poll(int line, const char* barrier);
   Thread& current() { return threads_[current_]; }
-  void signal() { signalled_ = true; }
+  void signal() { ++signals_; }
+  int barrier_or(int line, bool predicate);
+  void named_barrier(int line, unsigned id, unsigned threads, bool wait);
+  unsigned rank() const { return current_ / block_threads_; }
+  void cluster_arrive();
+  void cluster_wait(int line);
+  unsigned shared_address(const void* pointer) const;
+  void* shared_pointer(unsigned address);
+  void run_later(const Task& task) { copies_.push_back(task); }
+  void commit_group(KwQueue queue);
+  void wait_group(int line, KwQueue queue, unsigned pending);
   void receive(unsigned group, int phase, unsigned words, unsigned* received) const;
   int lane() const { return current_ % kKwWarp; }
-  void* barrier_object() { return &barrier_objects_[phase_]; }
+  void* barrier_object() { return &blocks_[rank()].barrier_objects[blocks_[rank()].phase]; }
   void* warp_object() { return &threads_[current_ / kKwWarp * kKwWarp].sync_objects[current().sync_phase ^= 1]; }
   [[noreturn]] void thread_main();
 
  private:
+  bool run_block(unsigned rank, bool& progress);
+  bool release_syncthreads(unsigned rank);
   bool run_warp(unsigned first);
+  void make_resident(unsigned rank);
+  bool run_copy();
+  static void run_groups(TaskQueue& queue, unsigned groups);
+  void complete_cluster_barrier();
   bool resolve_warp_ops(unsigned first);
   bool is_complete(unsigned first, unsigned lane, unsigned& group);
   void deliver(unsigned first, unsigned group);
-  bool resume_polling(bool& any);
   void resume(unsigned thread);
   void yield();
   void fill_shared_with_nan();
@@ -90,16 +134,31 @@ class Worker {
   void report_deadlock();
   std::string describe_waiting(State state, int line);
 
+  struct Block {
+    KwIndex index;
+    NamedBarrier barriers[16];
+    int phase = 0;  // of __syncthreads
+    bool any_true = false, was_any_true = false;  // of the predicates of __syncthreads_or
+    unsigned exited = 0;
+    char barrier_objects[2] = {};
+    std::vector<char> memory;  // shared memory while another block of the cluster runs
+  };
+
   KwLaunch& launch_;
+  const unsigned cluster_;
   std::vector<Thread> threads_;
-  unsigned count_ = 0, current_ = 0;
-  bool ready_ = false, failed_ = false, signalled_ = false;
+  std::vector<Block> blocks_;
+  std::vector<Task> copies_;
+  unsigned count_ = 0, block_threads_ = 0, current_ = 0, resident_ = 0, cluster_arrived_ = 0, cluster_phase_ = 0;
+  unsigned long signals_ = 0;
+  uint32_t random_ = 1;
+  bool ready_ = false, failed_ = false;
   Context scheduler_;
   void* scheduler_tsan_ = nullptr;
   const void* scheduler_stack_ = nullptr;
   size_t scheduler_stack_bytes_ = 0;
-  int phase_ = 0, block_phase_ = 0;
-  char barrier_objects_[2] = {}, block_objects_[2] = {};
+  int cluster_order_ = 0;
+  char cluster_objects_[2] = {};
   char *shared_ = nullptr, *dynamic_ = nullptr;
   size_t shared_bytes_ = 0;
 };
@@ -110,6 +169,7 @@ __thread Worker* worker;
 void Worker::resume(unsigned thread) {
   current_ = thread;
   kw_thread_position.thread = threads_[thread].index;
+  kw_thread_position.block = blocks_[rank()].index;
 #ifdef KW_COUNTED
   kw_count_select_lane(int(thread));
 #endif
@@ -142,68 +202,106 @@ void Worker::wait(State state, int line) {
   yield();
 }
 
+void Worker::poll(int line, const char* barrier) {
+  current().polled_at = signals_;
+  current().barrier = barrier;
+  wait(kPolling, line);
+}
+
 void Worker::thread_main() {
   if (__sanitizer_finish_switch_fiber)
     __sanitizer_finish_switch_fiber(nullptr, &scheduler_stack_, &scheduler_stack_bytes_);
-  if (__tsan_acquire) __tsan_acquire(&block_objects_[block_phase_]);  // synchronizes with the previous block
+  if (__tsan_acquire) __tsan_acquire(&cluster_objects_[cluster_order_]);  // synchronizes with the previous cluster
   launch_.call(launch_.values);
-  if (__tsan_release) __tsan_release(&block_objects_[1 - block_phase_]);
+  for (TaskQueue& queue : current().queues) run_groups(queue, ~0u);
+  if (__tsan_release) __tsan_release(&cluster_objects_[1 - cluster_order_]);
   current().state = kExited;
+  ++blocks_[rank()].exited;
+  complete_cluster_barrier();
   yield();
   __builtin_unreachable();
 }
 
 void fiber_entry() { worker->thread_main(); }
 
-// ---- One block.
-bool Worker::run(unsigned long block) {
+// ---- One cluster: the blocks take turns, each until all its threads wait.
+bool Worker::run(unsigned long cluster) {
   if (!ready_) return false;
   worker = this;
-  kw_thread_position.block = index_of(block, launch_.grid);
   fill_shared_with_nan();
+  copies_.clear();
+  cluster_arrived_ = resident_ = 0;
+  random_ = unsigned(cluster) * 2654435761u + 1;
+  for (unsigned rank = 0; rank < cluster_; ++rank) {
+    Block& block = blocks_[rank];
+    block.index = index_of(cluster * cluster_ + rank, launch_.grid);
+    block.exited = 0;
+    for (NamedBarrier& barrier : block.barriers) barrier.arrived = 0;
+  }
   for (unsigned i = 0; i < count_; ++i) {
-    threads_[i].state = kReady;
-    threads_[i].line = 0;
-    threads_[i].exchange_phase = 0;
-    threads_[i].index = index_of(i, launch_.block);
-    threads_[i].context.prepare(stacks.base(i), fiber_entry);
+    Thread& thread = threads_[i];
+    thread.state = kReady;
+    thread.line = 0;
+    thread.exchange_phase = 0;
+    thread.cluster_phase = cluster_phase_;
+    for (TaskQueue& queue : thread.queues) queue = {};
+    thread.index = index_of(i % block_threads_, launch_.block);
+    thread.context.prepare(stacks.base(i), fiber_entry);
   }
   for (;;) {
-    for (unsigned first = 0; first < count_; first += kKwWarp) {
-      if (!run_warp(first)) return false;
-    }
-    unsigned exited = 0, waiting = 0;
-    for (const Thread& thread : threads_) {
-      exited += thread.state == kExited;
-      waiting += thread.state == kAtSyncthreads && thread.line == threads_[0].line;
+    bool progress = false;
+    unsigned exited = 0;
+    for (unsigned rank = 0; rank < cluster_; ++rank) {
+      if (!run_block(rank, progress)) return false;
+      exited += blocks_[rank].exited;
     }
     if (exited == count_) break;
-    if (bool any = false; resume_polling(any)) {
-      continue;
-    } else if (any || waiting != count_) {
+    if (!progress && !run_copy()) {
       report_deadlock();
       return false;
     }
-    for (Thread& thread : threads_) thread.state = kReady;
-    phase_ = 1 - phase_;
   }
-  block_phase_ = 1 - block_phase_;
-  return true;
+  while (run_copy()) {
+  }
+  cluster_order_ = 1 - cluster_order_;
+  return !failed_;
 }
 
-// Polling threads run again if something was signalled since the last round.
-bool Worker::resume_polling(bool& any) {
-  for (Thread& thread : threads_) {
-    if (thread.state != kPolling) continue;
-    any = true;
-    if (signalled_) thread.state = kReady;
+bool Worker::run_block(unsigned rank, bool& progress) {
+  const unsigned begin = rank * block_threads_, end = begin + block_threads_;
+  for (;;) {
+    bool ready = false;
+    for (unsigned i = begin; i < end; ++i) {
+      Thread& thread = threads_[i];
+      if (thread.state == kPolling && thread.polled_at != signals_) thread.state = kReady;
+      ready |= thread.state == kReady;
+    }
+    if (!ready) return true;
+    progress = true;
+    make_resident(rank);
+    for (unsigned first = begin; first < end; first += kKwWarp) {
+      if (!run_warp(first)) return false;
+      if ((random_ = random_ * 1664525 + 1013904223) >> 30 == 0) run_copy();
+    }
+    if (failed_) return false;
+    release_syncthreads(rank);
   }
-  return any && std::exchange(signalled_, false);
+}
+
+bool Worker::release_syncthreads(unsigned rank) {
+  Thread* const begin = &threads_[rank * block_threads_];
+  for (const Thread* thread = begin; thread < begin + block_threads_; ++thread)
+    if (thread->state != kAtSyncthreads || thread->line != begin->line) return false;
+  for (Thread* thread = begin; thread < begin + block_threads_; ++thread) thread->state = kReady;
+  Block& block = blocks_[rank];
+  block.phase = 1 - block.phase;
+  block.was_any_true = std::exchange(block.any_true, false);
+  return true;
 }
 
 // Runs every lane of a warp until all have exited or wait for other warps.
 bool Worker::run_warp(unsigned first) {
-  const unsigned end = std::min(first + kKwWarp, count_);
+  const unsigned end = std::min(first + kKwWarp, count_);  // a cluster has blocks of whole warps
   do {
     for (unsigned i = first; i < end; ++i) {
       if (threads_[i].state == kReady) resume(i);
@@ -287,7 +385,7 @@ std::string Worker::describe_waiting(State state, int line) {
   }
   std::string at = state == kExited      ? " have exited"
                    : state == kAtSyncthreads ? " wait at __syncthreads in line " + std::to_string(line)
-                   : state == kPolling       ? " wait at an mbarrier in line " + std::to_string(line)
+                   : state == kPolling       ? " wait at " + std::string(example->barrier) + " in line " + std::to_string(line)
                                          : std::string(" wait at ") + kOperationNames[example->operation] +
                                                " in line " + std::to_string(line);
   return std::to_string(count) + " of " + std::to_string(count_) + " threads" + at + " (the first is " +
@@ -308,7 +406,7 @@ void Worker::report_deadlock() {
     message += (message.empty() ? "" : ", ") + describe_waiting(group.first, group.second);
     if (thread.state != kExited && (!line || thread.state == kAtWarpSync)) line = thread.line;
   }
-  set_error(line, "deadlock in block " + text_of(kw_thread_position.block) + ": " + message);
+  set_error(line, "deadlock in block " + text_of(blocks_[0].index) + ": " + message);
 }
 
 // ---- Shared memory. The kernel's library has no other thread-local variables, so its TLS block is the shared memory.
@@ -325,10 +423,122 @@ void Worker::find_shared() {
 // A block starts with shared memory full of NaN (-1 as an integer), so that reads before writes show in the result.
 void Worker::fill_shared_with_nan() {
   if (!shared_bytes_) return;
-  memset(shared_, 0xff, size_t(dynamic_ - shared_));
-  memset(dynamic_, 0xff, launch_.shared_bytes);
-  char* after = dynamic_ + kKwSharedBytes;
-  memset(after, 0xff, size_t(shared_ + shared_bytes_ - after));
+  for (unsigned rank = cluster_; rank-- > 0;) {
+    memset(shared_, 0xff, size_t(dynamic_ - shared_));
+    memset(dynamic_, 0xff, launch_.shared_bytes);
+    char* after = dynamic_ + kKwSharedBytes;
+    memset(after, 0xff, size_t(shared_ + shared_bytes_ - after));
+    if (rank > 0) blocks_[rank].memory.assign(shared_, shared_ + shared_bytes_);
+  }
+}
+
+// Exchanges shared memory for that of another block of the cluster.
+void Worker::make_resident(unsigned rank) {
+  if (rank == resident_) return;
+  blocks_[resident_].memory.assign(shared_, shared_ + shared_bytes_);
+  std::copy(blocks_[rank].memory.begin(), blocks_[rank].memory.end(), shared_);
+  resident_ = rank;
+}
+
+uintptr_t aligned_base(const void* shared) { return reinterpret_cast<uintptr_t>(shared) & ~uintptr_t(1023); }
+
+unsigned Worker::shared_address(const void* pointer) const {
+  return rank() << 24 | unsigned(reinterpret_cast<uintptr_t>(pointer) - aligned_base(shared_ ? shared_ : dynamic_));
+}
+
+void* Worker::shared_pointer(unsigned address) {
+  const unsigned rank = address >> 24, offset = address & 0xffffff;
+  if (rank >= cluster_ || blocks_[rank].exited == block_threads_) {
+    set_error(0, "access to the shared memory of block " + std::to_string(rank) + " of a cluster, which " +
+                     (rank < cluster_ ? "has exited" : "does not exist"));
+    return shared_;
+  }
+  char* const base = reinterpret_cast<char*>(aligned_base(shared_ ? shared_ : dynamic_)) + offset;
+  return rank == resident_ ? base : blocks_[rank].memory.data() + (base - shared_);
+}
+
+// ---- Asynchronous operations.
+// Runs one copy, any of them; false if there is none.
+bool Worker::run_copy() {
+  if (copies_.empty()) return false;
+  random_ = random_ * 1664525 + 1013904223;
+  std::swap(copies_[(random_ >> 8) % copies_.size()], copies_.back());
+  const Task task = copies_.back();
+  copies_.pop_back();
+  task.run(task.content);
+  ++signals_;
+  return true;
+}
+
+void Worker::commit_group(KwQueue queue) {
+  ++current().queues[queue].group;
+  ++signals_;
+}
+
+// Runs the tasks of a thread's first `groups` groups.
+void Worker::run_groups(TaskQueue& queue, unsigned groups) {
+  auto first = queue.tasks.begin(), end = first;
+  while (end != queue.tasks.end() && end->group < groups) ++end;
+  for (auto task = first; task != end; ++task) task->run(task->content);
+  queue.tasks.erase(first, end);
+}
+
+// A matrix operation is one of all warps of a warpgroup: it is complete only if all have issued it, and then for all.
+void Worker::wait_group(int line, KwQueue number, unsigned pending) {
+  TaskQueue& own = current().queues[number];
+  const unsigned groups = own.group - std::min(own.group, pending);
+  if (number != kKwMatrixQueue) return run_groups(own, groups);
+  constexpr unsigned kWarpgroup = 128;
+  const unsigned first = current_ - current_ % block_threads_ % kWarpgroup;
+  const unsigned end = std::min(first + kWarpgroup, (rank() + 1) * block_threads_);
+  for (unsigned i = first; i < end; ++i)
+    while (threads_[i].state != kExited && threads_[i].queues[number].group < groups)
+      poll(line, "a matrix operation of its warpgroup");
+  for (unsigned i = first; i < end; ++i) run_groups(threads_[i].queues[number], groups);
+}
+
+// ---- Barriers.
+int Worker::barrier_or(int line, bool predicate) {
+  Block& block = blocks_[rank()];
+  block.any_true |= predicate;
+  kw_barrier(line);
+  return block.was_any_true;
+}
+
+void Worker::named_barrier(int line, unsigned id, unsigned threads, bool wait) {
+  NamedBarrier& barrier = blocks_[rank()].barriers[id % 16];
+  if (__tsan_release) __tsan_release(&barrier);
+  if (barrier.arrived && barrier.threads != threads)
+    set_error(line, "barrier " + std::to_string(id) + " of " + std::to_string(threads) + " and of " +
+                        std::to_string(barrier.threads) + " threads");
+  barrier.threads = threads;
+  const unsigned phase = barrier.phase;
+  if (++barrier.arrived == threads) {
+    barrier.arrived = 0;
+    ++barrier.phase;
+    ++signals_;
+  }
+  while (wait && barrier.phase == phase) poll(line, "a named barrier");
+  if (wait && __tsan_acquire) __tsan_acquire(&barrier);
+}
+
+void Worker::cluster_arrive() {
+  current().cluster_phase = cluster_phase_;
+  ++cluster_arrived_;
+  complete_cluster_barrier();
+}
+
+void Worker::cluster_wait(int line) {
+  while (cluster_phase_ == current().cluster_phase) poll(line, "a barrier of the cluster");
+}
+
+void Worker::complete_cluster_barrier() {
+  unsigned exited = 0;
+  for (const Block& block : blocks_) exited += block.exited;
+  if (!cluster_arrived_ || cluster_arrived_ + exited < count_) return;
+  cluster_arrived_ = 0;
+  ++cluster_phase_;
+  ++signals_;
 }
 
 void Worker::make_tsan_fibers() {
@@ -384,12 +594,42 @@ void kw_exchange(int line, const unsigned* sent, unsigned words, unsigned* recei
 
 int kw_lane() { return worker->lane(); }
 
-void kw_poll(int line) { worker->wait(kPolling, line); }
+int kw_barrier_or(int line, int predicate) { return worker->barrier_or(line, predicate != 0); }
+
+void kw_poll(int line, const char* barrier) { worker->poll(line, barrier); }
 
 void kw_signal() { worker->signal(); }
 
+void kw_named_barrier(int line, unsigned id, unsigned threads, int wait) {
+  worker->named_barrier(line, id, threads, wait != 0);
+}
+
+unsigned kw_cluster_rank() { return worker->rank(); }
+
+void kw_cluster_arrive() { worker->cluster_arrive(); }
+
+void kw_cluster_wait(int line) { worker->cluster_wait(line); }
+
+unsigned kw_shared_address(const void* pointer) { return worker->shared_address(pointer); }
+
+void* kw_shared_pointer(unsigned address) { return worker->shared_pointer(address); }
+
+void kw_run_later(void (*run)(const void*), const void* task, unsigned bytes) {
+  worker->run_later(make_task(run, task, bytes, 0));
+}
+
+void kw_queue(KwQueue number, void (*run)(const void*), const void* task, unsigned bytes) {
+  TaskQueue& queue = worker->current().queues[number];
+  queue.tasks.push_back(make_task(run, task, bytes, queue.group));
+}
+
+void kw_commit_group(KwQueue queue) { worker->commit_group(queue); }
+
+void kw_wait_group(int line, KwQueue queue, unsigned pending) { worker->wait_group(line, queue, pending); }
+
 void kw_run(KwLaunch* launch) {
-  const unsigned long blocks = (unsigned long)launch->grid.x * launch->grid.y * launch->grid.z;
+  const unsigned long clusters =
+      (unsigned long)launch->grid.x * launch->grid.y * launch->grid.z / launch->cluster;
   std::atomic<bool> stop{false};
 #ifdef KW_COUNTED
   launch->dynamic_shared();
@@ -400,8 +640,8 @@ void kw_run(KwLaunch* launch) {
   {
     Worker own_worker(*launch);
 #pragma omp for schedule(dynamic)
-    for (unsigned long block = 0; block < blocks; ++block) {
-      if (!stop && !own_worker.run(block)) stop = true;
+    for (unsigned long cluster = 0; cluster < clusters; ++cluster) {
+      if (!stop && !own_worker.run(cluster)) stop = true;
     }
   }
 }

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 
 from kernelwright.core.errors import CandidateError, CompileError
 from kernelwright.toolchain.cuda.includes import INCLUDE_DIR
 
+NO_DEFINES: Mapping[str, str] = MappingProxyType({})
 _COMMENT_OR_TEXT = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"', re.DOTALL)
 _WRAPPERS = re.compile(r'^[ \t]*#[ \t]*include[ \t]*[<"](kw/[^">]*)[">]', re.MULTILINE)
 _TOOLKIT = re.compile(
@@ -38,7 +41,12 @@ class CudaSource:
     kernels: dict[str, tuple[str, ...]]
     """Parameter names of every kernel, by kernel name."""
     non_templates: tuple[str, ...]
-    """Kernels that are not templates, in source order."""
+    """Kernels of the file itself that are not templates, in source order."""
+
+    def with_defines(self, defines: Mapping[str, str]) -> CudaSource:
+        """The source after macro definitions."""
+        lines = [f"#define {name} {value}\n" for name, value in defines.items()]
+        return replace(self, text="".join([*lines, f'#line 1 "{self.path}"\n', self.text])) if lines else self
 
     def parameters(self, name: str) -> tuple[str, ...]:
         """Parameter names of a kernel; `name` may be an instance such as `sgemm<32>`."""
@@ -74,7 +82,7 @@ def translate_source(text: str, path: str, included: set[Path] | None = None) ->
             _raise_unsupported(reason, path, text, match.start())
     kernels, non_templates = _find_kernels(bare, text)
     rewritten = _DYNAMIC.sub(_rewrite_dynamic_shared, _TOOLKIT.sub("", text))
-    inlined = _INCLUDED.sub(lambda match: _inline_include(match, path, included), rewritten)
+    inlined = _INCLUDED.sub(lambda match: _inline_include(match, path, included, kernels), rewritten)
     return CudaSource(path, inlined, kernels, non_templates)
 
 
@@ -86,8 +94,10 @@ def _find_wrapper(name: str) -> Path | None:
     return header if header.is_file() and not _PTX.search(header.read_text(encoding="utf-8")) else None
 
 
-def _inline_include(match: re.Match[str], path: str, included: set[Path]) -> str:
-    """The text of the included file between `#line` directives."""
+def _inline_include(
+    match: re.Match[str], path: str, included: set[Path], kernels: dict[str, tuple[str, ...]]
+) -> str:
+    """The text of the included file between `#line` directives; adds its kernels."""
     own = Path(path).parent / match[1]
     file = own if own.is_file() else _find_wrapper(match[1])
     if file is None:
@@ -96,6 +106,7 @@ def _inline_include(match: re.Match[str], path: str, included: set[Path]) -> str
         return ""
     included.add(file)
     inner = translate_source(file.read_text(encoding="utf-8", errors="replace"), str(file), included)
+    kernels.update(inner.kernels)
     after = match.string.count("\n", 0, match.start()) + 2
     return f'#line 1 "{file}"\n{inner.text}\n#line {after} "{path}"'
 

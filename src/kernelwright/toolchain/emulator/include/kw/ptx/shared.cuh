@@ -1,0 +1,21 @@
+// kw/ptx/shared.cuh on the CPU, where the generic and the asynchronous proxy are one.
+
+namespace kw {
+
+inline unsigned smem_u32(const void* pointer) { return kw_shared_address(pointer); }
+
+inline unsigned mapa(const void* smem, unsigned block) { return (smem_u32(smem) & 0xffffff) | block << 24; }
+
+inline bool elect_one_sync() { return kw_lane() == 0; }
+
+inline void fence_proxy_async() {}
+
+inline void bar_sync(int id, int num_threads, int line = __builtin_LINE()) {
+    kw_named_barrier(line, id, num_threads, true);
+}
+
+inline void bar_arrive(int id, int num_threads, int line = __builtin_LINE()) {
+    kw_named_barrier(line, id, num_threads, false);
+}
+
+}  // namespace kw
