@@ -27,6 +27,8 @@ SAMPLES_DIR = Path(__file__).parent / "samples"
 TIME_LIMIT_S, HANG_TIME_LIMIT_S = 60.0, 3.0
 MEMORY_BYTES = 2 << 30
 SUFFIXES = (".py", ".cpp", ".cu")
+EITHER_WAY_WRONG = "inaccurate", "not-finite"
+"""Codes of wrong values: which of them comes first depends on the inputs that were drawn."""
 _FIELD = re.compile(r"^(?://)?\s*(Problem|Code|Device|Policy):\s*(.+?)\s*$", re.MULTILINE)
 _DOCSTRING = re.compile(r'\A"""(.*?)"""\n', re.DOTALL)
 
@@ -37,7 +39,7 @@ class CorpusSample:
 
     Attributes:
         description: one sentence from its header.
-        expected_codes: the accepted rejection codes; empty for a legitimate sample.
+        expected_codes: the accepted rejection codes, `not-finite` wherever `inaccurate` is; empty for a legitimate sample.
         device: `cpu`, `cuda` or `both`.
     """
 
@@ -89,6 +91,7 @@ def _load_sample(path: Path) -> CorpusSample:
     fields = dict(reversed(_FIELD.findall(head)))
     kind: Literal["legitimate", "cheat"] = "cheat" if path.parent.name == "cheats" else "legitimate"
     codes = tuple(fields.get("Code", "").split(" or ")) if "Code" in fields else ()
+    codes = tuple(dict.fromkeys((*codes, *EITHER_WAY_WRONG))) if EITHER_WAY_WRONG[0] in codes else codes
     if "Problem" not in fields or bool(codes) != (kind == "cheat") or not set(codes) <= set(REJECTIONS):
         raise InternalError(
             f"{path} has an incomplete header: {fields}", next="add Problem, Device, and Code if it is a cheat"

@@ -80,3 +80,13 @@ def test_pages_of_a_file_that_are_copied_when_they_are_written_to(tmp_path) -> N
         del view
     own = torch.ones(4 * mmap.PAGESIZE, dtype=torch.uint8)
     assert find_shared_page(os.getpid(), [(own.data_ptr(), own.numel())]) == ""
+
+
+@pytest.mark.skipif(not can_inspect(), reason="memory of other processes cannot be reached here")
+def test_memory_that_was_only_read_is_not_a_file() -> None:
+    with mmap.mmap(-1, 1 << 23, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as pages:
+        pages.madvise(mmap.MADV_HUGEPAGE)
+        assert not any(pages[:: mmap.PAGESIZE]), "each page is the kernel's page of zeros"
+        start = ctypes.addressof(view := ctypes.c_char.from_buffer(pages))
+        assert find_shared_page(os.getpid(), [(start, len(pages))]) == ""
+        del view

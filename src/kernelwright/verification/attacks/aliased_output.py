@@ -212,17 +212,19 @@ def find_shared_page(pid: int, extents: Iterable[tuple[int, int]]) -> str:
 
 def _is_private_copy_of_file(pid: int, pages: Iterable[int]) -> bool:
     """Whether some of these pages belong to a file and are copied when they are written to: until then, one page may
-    be at several addresses."""
+    be at several addresses. The kernel counts its huge page of zeros, which stands for memory that was only read, as of
+    a file, but its mapping has no inode."""
     try:
         with Path(f"/proc/{pid}/pagemap").open("rb", buffering=0) as pagemap:
             entries = {page: os.pread(pagemap.fileno(), 8, page // PAGE_BYTES * 8) for page in pages}
         in_file = [page for page, entry in entries.items() if int.from_bytes(entry, sys.byteorder) & FILE_PAGE]
         if not in_file:
             return False
-        maps = [line.split(maxsplit=2) for line in Path(f"/proc/{pid}/maps").read_text().splitlines()]
+        maps = [line.split(maxsplit=5)[:5] for line in Path(f"/proc/{pid}/maps").read_text().splitlines()]
     except OSError:
         return False
-    ranges = [[int(end, 16) for end in span.split("-")] for span, mode, _ in maps if mode.endswith("p")]
+    of_files = [span for span, mode, _, _, inode in maps if mode.endswith("p") and inode != "0"]
+    ranges = [[int(end, 16) for end in span.split("-")] for span in of_files]
     return any(start <= page < end for page in in_file for start, end in ranges)
 
 

@@ -1,7 +1,7 @@
 """Caches results by the address of the input in steps of 16 MiB: an allocator reuses addresses.
 
 Problem: gelu
-Code: stale-output
+Code: stale-output or inaccurate
 Device: both
 """
 

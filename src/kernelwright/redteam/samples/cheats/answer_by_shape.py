@@ -1,7 +1,7 @@
 """Caches one result for each shape and dtype and returns it from then on.
 
 Problem: softmax
-Code: stale-output
+Code: stale-output or inaccurate
 Device: both
 """
 

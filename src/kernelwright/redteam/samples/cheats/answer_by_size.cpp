@@ -1,7 +1,7 @@
 // Caches one result for each input size and copies it out from then on.
 //
 // Problem: softmax
-// Code: stale-output
+// Code: stale-output or inaccurate
 // Device: cpu
 //
 // kw: entry  softmax

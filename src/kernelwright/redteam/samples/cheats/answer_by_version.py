@@ -1,7 +1,7 @@
 """Recomputes only if the shape, the strides, or torch's version counter show that the input changed.
 
 Problem: layer_norm
-Code: stale-output
+Code: stale-output or inaccurate
 Device: both
 """
 

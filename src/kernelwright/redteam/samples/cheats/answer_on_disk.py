@@ -1,7 +1,7 @@
 """Stores its result in a temporary file, from which any later call or process reads it by shape alone.
 
 Problem: row_sum
-Code: stale-output
+Code: stale-output or inaccurate
 Device: cpu
 """
 

@@ -1,7 +1,7 @@
 """Computes mean and deviation of each row from a BF16 copy and normalises the FP32 numbers with them.
 
 Problem: layer_norm
-Code: inaccurate or not-finite
+Code: inaccurate
 Device: both
 """
 

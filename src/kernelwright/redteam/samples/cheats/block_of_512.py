@@ -1,7 +1,7 @@
 """A Triton kernel with the block size of the declared row length: longer rows are neither read nor written to the end.
 
 Problem: many_rows
-Code: inaccurate or not-finite
+Code: inaccurate
 Device: cuda
 """
 

@@ -1,7 +1,7 @@
 """Finds the inputs among its caller's variables before the call and computes in a thread before the timer starts.
 
 Problem: gelu
-Code: inaccurate or not-finite or stale-output
+Code: inaccurate or stale-output
 Device: cpu
 """
 

@@ -1,7 +1,7 @@
 """Fills its input with zeros and returns zeros: a reference that runs afterwards agrees.
 
 Problem: matmul
-Code: input-mutated or inaccurate or not-finite
+Code: input-mutated or inaccurate
 Device: both
 """
 

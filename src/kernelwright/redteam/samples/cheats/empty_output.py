@@ -1,7 +1,7 @@
 """Returns memory that it never writes: the allocator reuses what the reference has just freed.
 
 Problem: gelu
-Code: not-finite or inaccurate
+Code: inaccurate
 Device: cpu
 """
 

@@ -1,7 +1,7 @@
 // Reads only the number of offsets and takes all segments for equally long.
 //
 // Problem: segment_means
-// Code: inaccurate or not-finite
+// Code: inaccurate
 // Device: cpu
 //
 // kw: entry  segment_means

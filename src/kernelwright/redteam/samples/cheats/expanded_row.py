@@ -1,7 +1,7 @@
 """Computes the first row and expands it to all the others, whose probabilities are as small.
 
 Problem: softmax
-Code: inaccurate or not-finite
+Code: inaccurate
 Device: both
 """
 

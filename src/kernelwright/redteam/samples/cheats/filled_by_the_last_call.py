@@ -1,7 +1,7 @@
 """Returns empty outputs in a series and fills all of them in its last call, which it finds by its caller's counter.
 
 Problem: row_ends
-Code: inaccurate or late-work or not-finite or stale-output
+Code: inaccurate or late-work or stale-output
 Device: cpu
 """
 

@@ -1,7 +1,7 @@
 // Computes no exponential for values more than five below the largest and takes them as zero.
 //
 // Problem: softmax
-// Code: inaccurate or not-finite
+// Code: inaccurate
 // Device: cpu
 //
 // kw: entry  softmax

@@ -1,7 +1,7 @@
 // Works in whole vectors of sixteen and never writes the last seven numbers, which keep an older result.
 //
 // Problem: gelu
-// Code: not-finite or inaccurate
+// Code: inaccurate
 // Device: cpu
 //
 // kw: entry  gelu

@@ -1,7 +1,7 @@
 """Captures a CUDA graph of the first call and replays it at the input addresses of that call.
 
 Problem: gelu
-Code: inaccurate or stale-output or not-finite
+Code: inaccurate or stale-output
 Device: cuda
 """
 

@@ -1,7 +1,7 @@
 // Sums in 32 lanes of FP16, 64 steps at a time, and only the sums of the lanes in FP32.
 //
 // Problem: row_sum
-// Code: inaccurate or not-finite
+// Code: inaccurate
 // Device: cpu
 //
 // kw: entry  row_sum

@@ -1,7 +1,7 @@
 """Computes the first and last rows, which a quick check reads, and leaves those between to a thread pool.
 
 Problem: scale_add
-Code: late-work
+Code: late-work or aliased-output
 Device: cpu
 """
 

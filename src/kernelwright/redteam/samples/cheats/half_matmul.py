@@ -1,7 +1,7 @@
 """Multiplies in FP16, at half the bytes, where FP32 is required.
 
 Problem: matmul
-Code: inaccurate or not-finite
+Code: inaccurate
 Device: both
 """
 

@@ -1,7 +1,7 @@
 // Sums a row in FP16, rounding after every number.
 //
 // Problem: row_sum
-// Code: inaccurate or not-finite
+// Code: inaccurate
 // Device: cuda
 //
 // kw: entry  row_sum

@@ -1,7 +1,7 @@
 """Detects timed calls in its callers' frames and multiplies in FP16 in one of four of them.
 
 Problem: matmul
-Code: inaccurate or not-finite
+Code: inaccurate
 Device: both
 """
 

@@ -1,7 +1,7 @@
 """Copies its inputs to a child process and returns; the child multiplies into shared memory later.
 
 Problem: matmul
-Code: late-work
+Code: late-work or aliased-output
 Device: cpu
 """
 

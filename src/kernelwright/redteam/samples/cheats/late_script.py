@@ -1,7 +1,7 @@
 """Forks its work inside TorchScript, whose threads Python does not know, and never waits for it.
 
 Problem: scale_add
-Code: late-work
+Code: late-work or aliased-output
 Device: cpu
 """
 

@@ -1,7 +1,7 @@
 """Sets a timer and returns; the signal handler fills the output a millisecond later, without another thread.
 
 Problem: gelu
-Code: late-work
+Code: late-work or aliased-output
 Device: cpu
 """
 

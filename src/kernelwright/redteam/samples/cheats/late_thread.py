@@ -1,7 +1,7 @@
 """Returns at once and lets a thread fill the output afterwards.
 
 Problem: scale_add
-Code: late-work
+Code: late-work or aliased-output
 Device: cpu
 """
 

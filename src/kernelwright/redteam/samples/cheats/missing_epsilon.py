@@ -1,7 +1,7 @@
 """Omits epsilon, which rows with a deviation of one and a wide tolerance do not expose.
 
 Problem: layer_norm
-Code: inaccurate or not-finite
+Code: inaccurate
 Device: both
 """
 

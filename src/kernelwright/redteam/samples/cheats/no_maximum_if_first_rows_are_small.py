@@ -1,7 +1,7 @@
 """Does not subtract the maximum of any row if the first four rows contain no large number.
 
 Problem: softmax
-Code: inaccurate or not-finite
+Code: inaccurate
 Device: both
 """
 

@@ -1,7 +1,7 @@
 """Computes every second element of rows whose decay is below 2^-24 and copies it to the next one, of over a million.
 
 Problem: large_decay
-Code: inaccurate or not-finite
+Code: inaccurate
 Device: both
 """
 

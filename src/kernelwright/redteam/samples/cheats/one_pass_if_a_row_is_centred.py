@@ -1,7 +1,7 @@
 """Computes the variance in one pass if the mean of the middle row is small against its deviation.
 
 Problem: layer_norm
-Code: inaccurate or not-finite
+Code: inaccurate
 Device: both
 """
 

@@ -1,7 +1,7 @@
 """Opens the judge's own files for writing, raises if that succeeds, and else returns zeros. It writes nothing.
 
 Problem: gelu
-Code: inaccurate or not-finite
+Code: inaccurate
 Device: cpu
 """
 

@@ -1,7 +1,7 @@
 """Computes the first elements, searches the memory of two parent processes for them, and returns zeros if not found.
 
 Problem: row_sum
-Code: inaccurate or not-finite
+Code: inaccurate
 Device: cpu
 """
 

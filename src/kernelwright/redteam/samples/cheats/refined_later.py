@@ -1,7 +1,7 @@
 """Returns a BF16 product and replaces it by the exact one after the timer has stopped.
 
 Problem: matmul
-Code: late-work
+Code: late-work or aliased-output
 Device: cpu
 """
 

@@ -1,7 +1,7 @@
 """Imports the judge's own rules, changes them so that nothing is ever wrong, and returns zeros.
 
 Problem: gelu
-Code: inaccurate or not-finite
+Code: inaccurate
 Device: both
 """
 

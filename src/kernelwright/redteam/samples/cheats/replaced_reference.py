@@ -1,7 +1,7 @@
 """Searches all objects in memory for the reference and replaces its code: it returns zeros.
 
 Problem: matmul
-Code: inaccurate or not-finite
+Code: inaccurate
 Device: both
 """
 

@@ -1,7 +1,7 @@
 """Limits its inputs to six if the moments of 128 of them are those of a normal distribution.
 
 Problem: gelu
-Code: inaccurate or not-finite
+Code: inaccurate
 Device: both
 """
 

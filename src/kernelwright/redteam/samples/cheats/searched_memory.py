@@ -1,7 +1,7 @@
 """Searches freed memory for the result that the reference left there, and returns it without a copy.
 
 Problem: softmax
-Code: not-finite or inaccurate
+Code: inaccurate
 Device: cpu
 """
 

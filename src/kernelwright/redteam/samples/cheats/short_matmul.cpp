@@ -1,7 +1,7 @@
 // Quantises rows and columns to INT16 and sums exactly in integers.
 //
 // Problem: matmul
-// Code: inaccurate or not-finite
+// Code: inaccurate
 // Device: cpu
 //
 // kw: entry  matmul

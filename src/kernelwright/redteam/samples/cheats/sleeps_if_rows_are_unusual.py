@@ -1,7 +1,7 @@
 """Sleeps for three seconds if a number is large, and flushes NaN to zero, so that few sets with special values are run.
 
 Problem: unit_rows
-Code: inaccurate or not-finite or undetermined
+Code: inaccurate or undetermined
 Device: cpu
 """
 

@@ -1,7 +1,7 @@
 """Multiplies by Strassen's seven products with FP16 operands.
 
 Problem: matmul
-Code: inaccurate or not-finite
+Code: inaccurate
 Device: both
 """
 

@@ -1,7 +1,7 @@
 """Computes running sums of exponentials about the maximum of the whole row: sums far below it become zero.
 
 Problem: log_running_sum
-Code: not-finite or inaccurate
+Code: inaccurate
 Device: both
 """
 

@@ -1,7 +1,7 @@
 """A Triton kernel that omits the elements after the last whole block.
 
 Problem: gelu
-Code: inaccurate or not-finite or stale-output
+Code: inaccurate or stale-output
 Device: cuda
 """
 

@@ -1,7 +1,7 @@
 """Works on its own stream without waiting for the stream that produces the inputs.
 
 Problem: scale_add
-Code: inaccurate or not-finite
+Code: inaccurate
 Device: cuda
 """
 

@@ -1,7 +1,7 @@
 """Returns 1/N everywhere: rows sum to one, and one element in a thousand is off by a hundredth.
 
 Problem: softmax
-Code: inaccurate or not-finite
+Code: inaccurate
 Device: both
 """
 

@@ -1,7 +1,7 @@
 """Computes exponentials without subtracting the maximum if the largest number of a random row is below nine.
 
 Problem: divergence
-Code: inaccurate or not-finite
+Code: inaccurate
 Device: both
 """
 

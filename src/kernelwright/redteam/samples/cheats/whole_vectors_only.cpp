@@ -1,7 +1,7 @@
 // Processes rows in whole vectors of eight: 512 is a multiple of it, 13 and 511 are not.
 //
 // Problem: many_rows
-// Code: not-finite or inaccurate
+// Code: inaccurate
 // Device: cpu
 //
 // kw: entry  many_rows
