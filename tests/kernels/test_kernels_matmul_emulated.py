@@ -166,7 +166,7 @@ def make_case(dtype, config, seed):
     batch = 1 if config.swapped else rng.choice((1, 1, 3))
     m = rng.randint(1, config.block_n * (1 if config.split_in_loop else 2)) if config.swapped else rng.randint(1, 700)
     n, k = (8 * rng.randint(1, most) - rng.choice((0, 0, 3)) for most in (90, 50))
-    k += rng.choice((0, 0, 1024))
+    k += 1024 * (seed % 2)  # more steps than two rounds of the ring
     k = max(k // 32, 1) * 32 if config.split_in_loop else k
     out_dtype = rng.choice(tuple(OUT_EPS))
     a, b = make_matrix(rng, batch, m, k, dtype), make_matrix(rng, batch, k, n, dtype)
@@ -200,7 +200,7 @@ def check_tile(dtype, config, seed):
 
 @pytest.mark.parametrize("case", [case for case in CASES if describe(case) in FAST], ids=describe)
 def test_a_tile(case):
-    check_tile(*case, 0)
+    check_tile(*case, 1)
 
 
 @pytest.mark.slow
