@@ -20,6 +20,7 @@ from kernelwright.problems.plan import InvocationPlanner, ResolvedLaunch, Resolv
 from kernelwright.problems.problem import Candidate, Problem
 from kernelwright.problems.prototype import Parameter, find_extern_c_functions, find_prototype
 from kernelwright.toolchain.cuda.driver import MAP_PITCH_BYTES, tensor_map
+from kernelwright.toolchain.emulator.tensor_map import emulated_tensor_map
 
 FLOAT_TYPES = ("float", "double")
 INTEGER_BITS = {"int": 32, "int32_t": 32, "int64_t": 64, "long": 64, "longlong": 64, "size_t": 64, "unsigned": 32}
@@ -62,12 +63,13 @@ class CudaProgram(CompiledProgram):
             self._header.fail(error.message, size_lines[0] if size_lines else launch.line)
 
     def encode_map(self, planned: ResolvedMap, tensor: torch.Tensor) -> Any:
-        """The tensor map of a tensor; cached, since encoding one takes microseconds."""
+        """The tensor map of a tensor; on a GPU cached, since encoding one takes microseconds."""
         dtype, address = str(tensor.dtype).removeprefix("torch."), tensor.data_ptr()
         if address % MAP_PITCH_BYTES:
             message = f"{planned.tensor} begins at {address:#x}: TMA addresses multiples of {MAP_PITCH_BYTES} bytes"
             self._header.fail(message, planned.line)
-        return tensor_map(address, dtype, tuple(tensor.shape), tensor.stride(), planned.box, planned.swizzle)
+        make_map = tensor_map if self.device == "cuda" else emulated_tensor_map
+        return make_map(address, dtype, tuple(tensor.shape), tensor.stride(), planned.box, planned.swizzle)
 
 
 def build_cuda_program(
@@ -88,8 +90,8 @@ def build_cuda_program(
     prototypes = [find_prototype(source, launch.entry) for launch in header.launches]
     planner = InvocationPlanner(header, prototypes, convert_scalar, {"sms": _sm_count(device)})
     program = CudaProgram(problem, header, planner, device)
-    if header.maps:
-        _require_tma(path, device)
+    if header.maps and device == "cuda":
+        _require_tma(path)
     program.kernels = {launch.entry: compile_kernel(source, launch.entry, path) for launch in header.launches}
     return program
 
@@ -133,10 +135,10 @@ def _check_launch(header: Header, launch: LaunchDeclaration, source: str) -> Non
             header.fail(f"`// kw: {kind} ...` of {launch.entry} needs one to three numbers", launch.line)
 
 
-def _require_tma(path: Path, device: str) -> None:
-    """Reject a source with tensor maps where its instructions are missing: in the emulator, and on other GPUs."""
+def _require_tma(path: Path) -> None:
+    """Reject a source with tensor maps on a GPU without its instructions."""
     requirement = find_gpu_requirement([path])
-    if device == "cpu" or not requirement.is_met():
+    if not requirement.is_met():
         message, command = f"{path} needs {requirement.text}", shlex.join(["kw", "sass", str(path)])
         raise DeviceError(message, where=str(path), next=command)
 

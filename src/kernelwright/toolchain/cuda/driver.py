@@ -117,17 +117,21 @@ def tensor_map(
         UsageError: the driver refuses it.
     """
     encoded = TensorMap()
-    if 0 in shape:
-        return encoded
-    element_bytes = DTYPE_BYTES[dtype]
+    if 0 not in shape:
+        pitches = map_pitches(shape, strides, DTYPE_BYTES[dtype]) or [0]
+        encode_tensor_map(encoded.address, address, dtype, shape[::-1], pitches, box[::-1], swizzle)
+    return encoded
+
+
+def map_pitches(shape: tuple[int, ...], strides: tuple[int, ...], element_bytes: int) -> list[int]:
+    """Bytes between elements of each dimension of a tensor but the contiguous one, from the inner to the outer."""
     sizes, pitches = shape[::-1], [element_bytes * stride for stride in strides[-2::-1]]
     least = sizes[0] * element_bytes
     for i, size in enumerate(sizes[1:]):
         if size == 1:  # any stride is valid in torch, and none is used
             pitches[i] = -(-least // MAP_PITCH_BYTES) * MAP_PITCH_BYTES
         least = pitches[i] * size
-    encode_tensor_map(encoded.address, address, dtype, sizes, pitches or [0], box[::-1], swizzle)
-    return encoded
+    return pitches
 
 
 def align_address(address: int) -> int:

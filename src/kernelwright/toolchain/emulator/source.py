@@ -24,7 +24,8 @@ _INCLUDED = re.compile(r'^[ \t]*#[ \t]*include[ \t]*"([^"]+)"[^\n]*', re.MULTILI
 _PTX = re.compile(r"\basm\b(?:\s+volatile\b)?\s*\(")
 _HOST = re.compile(r"<<<")
 _DYNAMIC = re.compile(
-    r"\bextern\s+__shared__\s+(?:(?:__align__|alignas)\s*\([^)]*\)\s*)?([\w:\s]+?)\s*\b(\w+)\s*\[\s*\]\s*;"
+    r"(^[ \t]+)?\bextern\s+__shared__\s+(?:(?:__align__|alignas)\s*\([^)]*\)\s*)?([\w:\s]+?)\s*\b(\w+)\s*\[\s*\]\s*;",
+    re.MULTILINE,
 )
 _BOUNDS = r"(?:__launch_bounds__\s*\((?:[^()]|\([^()]*\))*\)\s*)?"
 _KERNEL = re.compile(
@@ -132,8 +133,12 @@ def _parameter(text: str) -> str:
 
 
 def _rewrite_dynamic_shared(match: re.Match[str]) -> str:
-    lines = "\n" * match[0].count("\n")
-    return f"extern KW_STORAGE {' '.join(match[1].split())} {match[2]}[] KW_DYNAMIC;{lines}"
+    """In a function, a pointer, since g++ ignores the assembler's name in a template; outside, where its address is not
+    constant, the array under that name."""
+    kind, name, lines = " ".join(match[2].split()), match[3], "\n" * match[0].count("\n")
+    if match[1]:  # a statement expression is an error outside of functions
+        return f"{match[1]}{kind}* const {name} = ({{ reinterpret_cast<{kind}*>(kw_dynamic_shared); }});{lines}"
+    return f"extern KW_STORAGE {kind} {name}[] KW_DYNAMIC;{lines}"
 
 
 def _blank_out(text: str) -> str:

@@ -6,11 +6,12 @@ import struct
 from collections.abc import Sequence
 
 from kernelwright.core.errors import UsageError
+from kernelwright.core.units import DTYPE_BYTES
+from kernelwright.toolchain.cuda.driver import MAP_PITCH_BYTES, MAX_BOX, SWIZZLE_MODES, TENSOR_MAP_BYTES, map_pitches
 
-BYTES = 128
 _FIELDS = struct.Struct("<3Q8I")
 """`TensorMapFields` of cp_async_bulk_tensor.cuh."""
-_RANKS, _MULTIPLE, _MAX_BOX, _SWIZZLES = (2, 3), 16, 256, (0, 32, 64, 128)
+MAX_RANK = 3
 
 
 def pack_tensor_map(
@@ -23,20 +24,27 @@ def pack_tensor_map(
     """
     rank, inner_bytes = len(sizes), box[0] * element_bytes
     reasons = (
-        (rank not in _RANKS, f"the emulator has maps of {_RANKS} dimensions"),
-        (address % _MULTIPLE != 0, f"its address is not a multiple of {_MULTIPLE}"),
-        (any(one % _MULTIPLE for one in strides), f"strides are multiples of {_MULTIPLE} bytes"),
+        (rank > MAX_RANK, f"the emulator has maps of at most {MAX_RANK} dimensions"),
+        (address % MAP_PITCH_BYTES != 0, f"its address is not a multiple of {MAP_PITCH_BYTES}"),
+        (any(one % MAP_PITCH_BYTES for one in strides), f"strides are multiples of {MAP_PITCH_BYTES} bytes"),
         (min(sizes) < 1, "sizes are at least 1"),
-        (not all(1 <= one <= _MAX_BOX for one in box), f"a tile has 1 to {_MAX_BOX} elements in each dimension"),
-        (inner_bytes % _MULTIPLE != 0, f"rows of a tile are multiples of {_MULTIPLE} bytes"),
-        (swizzle not in _SWIZZLES, f"swizzles have {_SWIZZLES} bytes"),
+        (not all(1 <= one <= MAX_BOX for one in box), f"a tile has 1 to {MAX_BOX} elements in each dimension"),
+        (inner_bytes % MAP_PITCH_BYTES != 0, f"rows of a tile are multiples of {MAP_PITCH_BYTES} bytes"),
+        (swizzle not in SWIZZLE_MODES, f"swizzles have {tuple(SWIZZLE_MODES)} bytes"),
         (swizzle > 0 and inner_bytes > swizzle, f"a tile has rows of {inner_bytes} bytes, more than its swizzle"),
     )
     if found := [reason for is_wrong, reason in reasons if is_wrong]:
         raise UsageError(f"no tensor map of {list(sizes)} with tiles {list(box)}: {found[0]}")
-    missing = 3 - rank
-    outer = strides[-1] * sizes[-1]
-    packed = _FIELDS.pack(
-        address, *strides, *(outer,) * missing, *sizes, *(1,) * missing, *box, *(1,) * missing, element_bytes, swizzle
-    )
-    return packed.ljust(BYTES, b"\0")
+    ones = (1,) * (MAX_RANK - rank)
+    packed = _FIELDS.pack(address, *strides, *(0 for _ in ones), *sizes, *ones, *box, *ones, element_bytes, swizzle)
+    return packed.ljust(TENSOR_MAP_BYTES, b"\0")
+
+
+def emulated_tensor_map(
+    address: int, dtype: str, shape: tuple[int, ...], strides: tuple[int, ...], box: tuple[int, ...], swizzle: int
+) -> bytes:
+    """The map of a tensor; arguments as for `toolchain.cuda.driver.tensor_map`."""
+    if 0 in shape:
+        return bytes(TENSOR_MAP_BYTES)
+    pitches = map_pitches(shape, strides, DTYPE_BYTES[dtype])
+    return pack_tensor_map(address, DTYPE_BYTES[dtype], shape[::-1], pitches, box[::-1], swizzle)
