@@ -8,14 +8,13 @@ import pytest
 from kernelwright.benchmark import ladder as judge
 from kernelwright.benchmark.ladder import run_ladder
 from kernelwright.commands.ladder_machine_code import add_machine_code
-from kernelwright.core.errors import DeviceError, NotFoundError, UsageError
+from kernelwright.core.errors import NotFoundError, UsageError
 from kernelwright.core.ladder import LadderRun
 from kernelwright.evidence import ladder_runs
 from kernelwright.evidence.kinds import MeasureRequest
 from kernelwright.evidence.ladder_runs import (
     check_with_recorded_times,
     load_recorded_run,
-    load_unverified,
     run_or_load_ladder,
 )
 from kernelwright.evidence.recording import record_rows, refresh_rows
@@ -105,25 +104,22 @@ def test_without_the_device_a_rung_is_checked_and_its_record_shown(tmp_path, mon
     assert (bare.recorded_date, bare.rungs[0].times) == ("", ())
 
 
-@pytest.mark.parametrize("capability", [None, (8, 9), (10, 0)])
-def test_recorded_times_of_a_ladder_that_cannot_run_here(tmp_path, monkeypatch, capability):
-    recorded = load_recorded_run("gemm_fp32", "evidence", ["naive"])
-    monkeypatch.setattr(ladder_runs, "load_recorded_run", lambda *_: recorded)
-    monkeypatch.setattr(ladder_runs, "run_ladder", None)
+@pytest.mark.parametrize(
+    ("capability", "where"), [(None, "cpu"), ((8, 9), "cpu"), ((10, 0), "cpu"), ((9, 0), "")], ids=str
+)
+def test_a_ladder_is_emulated_where_no_gpu_can_run_it(monkeypatch, capability, where):
+    devices = []
+    machine = machine_from_spec("h200")
+
+    def run(name, *, device, **_):
+        devices.append(device)
+        return LadderRun(ladder=name, machine=machine, baseline="cuBLAS", rungs=())
+
+    monkeypatch.setattr(ladder_runs, "run_ladder", run)
     monkeypatch.setattr("torch.cuda.is_available", lambda: capability is not None)
     monkeypatch.setattr("torch.cuda.get_device_capability", lambda: capability)
-    found = run_or_load_ladder("gemm_hopper")
-    assert found.rungs == recorded.rungs
-    assert found.notes == (
-        "not verified here: it needs wgmma and TMA: run it on a Hopper GPU; the times were recorded on "
-        + recorded.recorded_date,
-    )
-    with pytest.raises(DeviceError, match="gemm_hopper needs wgmma and TMA") as caught:
-        run_or_load_ladder("gemm_hopper", device="emulated")
-    assert caught.value.next == "kw ladder gemm_hopper --recorded evidence"
-    monkeypatch.undo()
-    with pytest.raises(DeviceError, match="no record of gemm_hopper"):
-        load_unverified("gemm_hopper", (), (), "", folder=str(tmp_path))
+    run_or_load_ladder("gemm_hopper")
+    assert devices == [where]
 
 
 def test_what_was_never_recorded_is_said(tmp_path):

@@ -8,30 +8,25 @@ import msgspec
 import torch
 
 from kernelwright.benchmark.ladder import run_ladder
-from kernelwright.core.errors import DeviceError, NotFoundError, UsageError
+from kernelwright.core.errors import NotFoundError, UsageError
 from kernelwright.core.ladder import LadderRun, RecordedLadderRun
 from kernelwright.evidence.rows import DEFAULT_FOLDER, read_rows
 from kernelwright.evidence.tables import recorded_ladder_runs
 from kernelwright.ladders import find_rung, ladder_device, needs_tma, read_rungs
-from kernelwright.problems.gpu_requirement import GpuRequirement, find_gpu_requirement
+from kernelwright.problems.gpu_requirement import find_gpu_requirement
 
 
 def run_or_load_ladder(
     name: str, rung_names: Sequence[str] = (), sizes: Sequence[tuple[int, ...]] = (), device: str = ""
 ) -> LadderRun:
-    """Run a ladder on its device; without a GPU, or with device `emulated`, verify it and load the recorded times.
-
-    One that needs TMA is not emulated: on a GPU that cannot run it, the recorded times are loaded as well.
+    """Run a ladder; without a GPU for it, or with device `emulated`, verify it and load the recorded times.
 
     Raises:
         UsageError: there is nothing to emulate.
-        DeviceError: a GPU is requested and none is available; or the ladder needs TMA, and is to be emulated or has no
-            recorded times.
+        DeviceError: a GPU is requested and none is available, or not one that the ladder needs.
     """
-    native_device = ladder_device(name)
-    if needs_tma(name) and device != "cuda" and (device or not _gpu_requirement(name).is_met()):
-        return load_unverified(name, rung_names, sizes, device)
-    if native_device == "cuda" and (device in ("cpu", "emulated") or (not device and not torch.cuda.is_available())):
+    is_cuda = ladder_device(name) == "cuda"
+    if is_cuda and (device in ("cpu", "emulated") or (not device and not _can_run(name))):
         return check_with_recorded_times(name, rung_names, sizes)
     if device == "emulated":
         raise UsageError(f"{name} is C++ for the CPU: there is nothing to emulate", next=f"kw ladder {name}")
@@ -53,27 +48,11 @@ def check_with_recorded_times(
     return msgspec.structs.replace(recorded, rungs=rungs, notes=(note,))
 
 
-def load_unverified(
-    name: str, rung_names: Sequence[str], sizes: Sequence[tuple[int, ...]], device: str, folder: str = DEFAULT_FOLDER
-) -> LadderRun:
-    """The newest recorded times of a ladder that cannot run here, with a note; none is verified.
-
-    Raises:
-        DeviceError: an emulation is requested, or nothing is recorded.
-    """
-    requirement = _gpu_requirement(name).text
-    if device:
-        raise DeviceError(f"{name} needs {requirement}", next=f"kw ladder {name} --recorded {folder}")
-    try:
-        recorded = load_recorded_run(name, folder, rung_names, sizes)
-    except NotFoundError as error:
-        raise DeviceError(f"{name} needs {requirement}: {error.message}", next=f"kw sass ladders/{name}:1") from error
-    note = f"not verified here: it needs {requirement}; the times were recorded on {recorded.recorded_date}"
-    return msgspec.structs.replace(recorded, notes=(note,))
-
-
-def _gpu_requirement(name: str) -> GpuRequirement:
-    return find_gpu_requirement(rung.path for rung in read_rungs(name))
+def _can_run(name: str) -> bool:
+    """Whether there is a GPU for the ladder."""
+    if not needs_tma(name):
+        return torch.cuda.is_available()
+    return find_gpu_requirement(rung.path for rung in read_rungs(name)).is_met()
 
 
 def load_recorded_run(

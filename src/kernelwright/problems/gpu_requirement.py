@@ -1,4 +1,4 @@
-"""The GPUs that a source with tensor maps runs on: TMA and wgmma are not emulated."""
+"""The GPUs that a source with tensor maps runs on."""
 
 from __future__ import annotations
 

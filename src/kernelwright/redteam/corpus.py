@@ -39,7 +39,7 @@ class CorpusSample:
 
     Attributes:
         description: one sentence from its header.
-        expected_codes: the accepted rejection codes, `not-finite` wherever `inaccurate` is; empty for a legitimate sample.
+        expected_codes: the accepted rejection codes, `not-finite` where `inaccurate` is; empty for a legitimate sample.
         device: `cpu`, `cuda` or `both`.
     """
 

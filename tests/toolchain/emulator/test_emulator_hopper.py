@@ -201,7 +201,9 @@ extern "C" __global__ void handover(int* out) {
 
 
 def multiply(kind_a, kind_b, transpose_a, transpose_b, *, waits=True, twice=0):
-    a, b = (torch.randn(rows, 128 // KINDS[kind].itemsize).to(KINDS[kind]) for rows, kind in ((64, kind_a), (32, kind_b)))
+    a, b = (
+        torch.randn(rows, 128 // KINDS[kind].itemsize).to(KINDS[kind]) for rows, kind in ((64, kind_a), (32, kind_b))
+    )
     size, rows_b = a.element_size(), 64 if transpose_b else 32
     text = PRODUCT.format(
         bytes=size, kind_a=kind_a, kind_b=kind_b, transpose_a=int(transpose_a), transpose_b=int(transpose_b),

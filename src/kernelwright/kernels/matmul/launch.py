@@ -10,6 +10,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from kernelwright.core.errors import InternalError
 from kernelwright.kernels.matmul.configs import ELEMENT_BYTES, SWIZZLE_BYTES, GemmConfig, Variant, make_defines
 from kernelwright.kernels.matmul.operands import padded_pitch
 from kernelwright.toolchain.cuda.compiler import Cubin, compile_cubin
@@ -59,11 +60,22 @@ def make_parameter(num_bytes: int, device: torch.device) -> StructParameter | Em
 
 
 def make_launch(
-    kernel: CudaKernel | EmulatedKernel, parameter: StructParameter | EmulatedStructParameter, **sizes: int
+    kernel: CudaKernel | EmulatedKernel,
+    parameter: StructParameter | EmulatedStructParameter,
+    *,
+    grid: int,
+    threads: int,
+    shared_bytes: int = 0,
+    cluster: int = 1,
 ) -> StructLaunch | EmulatedStructLaunch:
-    """A launch that overlaps with the end of the previous kernel; sizes as for `StructLaunch`."""
-    is_emulated = isinstance(kernel, EmulatedKernel)
-    return (EmulatedStructLaunch if is_emulated else StructLaunch)(kernel, parameter, use_pdl=True, **sizes)
+    """A launch that may begin while the previous kernel ends; sizes as for `StructLaunch`."""
+    sizes = {"grid": grid, "threads": threads, "shared_bytes": shared_bytes, "cluster": cluster}
+    match kernel, parameter:
+        case CudaKernel(), StructParameter():
+            return StructLaunch(kernel, parameter, **sizes, use_pdl=True)
+        case EmulatedKernel(), EmulatedStructParameter():
+            return EmulatedStructLaunch(kernel, parameter, **sizes)
+    raise InternalError(f"a {type(kernel).__name__} does not take a {type(parameter).__name__}")
 
 
 @functools.cache

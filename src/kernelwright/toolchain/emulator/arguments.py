@@ -52,7 +52,9 @@ class LaunchShape:
             raise UsageError(f"{shared_bytes} bytes of dynamic shared memory; the limit is {MAX_SHARED_BYTES}")
         of_cluster = _to_dim3("cluster", cluster, MAX_CLUSTER)
         if blocks[0] % of_cluster[0] or (of_cluster[0] > 1 and count % WARP):
-            raise UsageError(f"clusters of {of_cluster[0]} blocks with {count} threads do not divide a grid of {blocks}")
+            raise UsageError(
+                f"clusters of {of_cluster[0]} blocks with {count} threads do not divide a grid of {blocks}"
+            )
         return cls(blocks, threads, shared_bytes, of_cluster[0])
 
 

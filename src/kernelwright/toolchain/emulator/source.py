@@ -95,9 +95,7 @@ def _find_wrapper(name: str) -> Path | None:
     return header if header.is_file() and not _PTX.search(header.read_text(encoding="utf-8")) else None
 
 
-def _inline_include(
-    match: re.Match[str], path: str, included: set[Path], kernels: dict[str, tuple[str, ...]]
-) -> str:
+def _inline_include(match: re.Match[str], path: str, included: set[Path], kernels: dict[str, tuple[str, ...]]) -> str:
     """The text of the included file between `#line` directives; adds its kernels."""
     own = Path(path).parent / match[1]
     file = own if own.is_file() else _find_wrapper(match[1])

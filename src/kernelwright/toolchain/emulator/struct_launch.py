@@ -51,7 +51,6 @@ class EmulatedStructLaunch:
         threads: int,
         shared_bytes: int = 0,
         cluster: int = 1,
-        use_pdl: bool = False,
     ) -> None:
         self._kernel, self._parameter = kernel, parameter
         self._sizes = grid, threads, shared_bytes, cluster

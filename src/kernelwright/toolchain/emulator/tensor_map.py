@@ -15,7 +15,12 @@ MAX_RANK = 3
 
 
 def pack_tensor_map(
-    address: int, element_bytes: int, sizes: Sequence[int], strides: Sequence[int], box: Sequence[int], swizzle: int = 128
+    address: int,
+    element_bytes: int,
+    sizes: Sequence[int],
+    strides: Sequence[int],
+    box: Sequence[int],
+    swizzle: int = 128,
 ) -> bytes:
     """Encode a tensor map of 128 bytes; arguments as for `toolchain.cuda.driver.encode_tensor_map`.
 
