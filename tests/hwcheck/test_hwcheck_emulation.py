@@ -101,3 +101,10 @@ def test_only_cuda_is_emulated(tmp_path):
     (tmp_path / "other.cpp").write_text("")
     with pytest.raises(UsageError, match="not CUDA C"):
         diagnose_emulated(str(tmp_path / "turned.py"), str(tmp_path / "other.cpp"))
+
+
+def test_accesses_of_tma_and_clusters_are_not_counted():
+    problem, rung = str(task_path("gemm_hopper")), str(find_rung("gemm_hopper", "multicast").path)
+    with pytest.raises(UsageError, match="has tensor maps or clusters") as caught:
+        diagnose_emulated(problem, rung)
+    assert caught.value.next == f"kw verify {problem} {rung} --device cpu"
