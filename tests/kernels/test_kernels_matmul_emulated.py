@@ -2,15 +2,17 @@
 
 import itertools
 import random
+from contextlib import nullcontext
 from dataclasses import replace
 
 import pytest
 import torch
 from torch.nn import functional as F
 
-from kernelwright.kernels.matmul import launch
+from kernelwright.kernels.matmul import launch, product, repeats
 from kernelwright.kernels.matmul.configs import GemmConfig, Variant
 from kernelwright.kernels.matmul.epilogue import PLAIN
+from kernelwright.kernels.matmul.op import gemm, linear
 from kernelwright.kernels.matmul.operands import ELEMENT_TYPES
 from kernelwright.kernels.matmul.product import multiply
 from kernelwright.kernels.matmul.search_space import WIDE_TILES
@@ -227,3 +229,62 @@ def test_rows_that_two_terms_cannot_hold_are_computed_with_fmas(config):
     want, size = a.double() @ b.double() + bias.double(), torch.ones(300)
     size[90] = 1e30
     torch.testing.assert_close((out / size).double(), want / size, rtol=1e-5, atol=1e-5, equal_nan=True)
+
+
+@pytest.fixture
+def multiplied(monkeypatch):
+    """`gemm` on the CPU; which products were prepared, not repeated."""
+    calls = []
+
+    def allocate(shape, strides, dtype):
+        return torch.empty_strided(shape, strides, dtype=dtype).fill_(float("nan"))
+
+    def prepare(*arguments):
+        calls.append(arguments)
+        return multiply(*arguments)
+
+    monkeypatch.setattr(product, "is_fused", lambda *_: True)
+    monkeypatch.setattr(product, "device_guard", lambda _: nullcontext())
+    monkeypatch.setattr(product, "multiply", prepare)
+    monkeypatch.setattr(repeats, "_empty_strided_cuda", allocate)
+    monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda _: 0, raising=False)
+    monkeypatch.setattr(torch._C, "_cuda_getDevice", lambda: -1, raising=False)
+    return calls
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
+def test_a_call_is_repeated_for_the_same_layouts(multiplied, dtype):
+    memory, out_memory = torch.randn(70 * 128 + 8).to(dtype), torch.zeros(70 * 96 + 8, dtype=dtype)
+    bias, weight = torch.randn(96).to(dtype), torch.randn(96, 128).to(dtype)
+    copied = (1, 0), 4  # misaligned for TMA
+    for shifts, prepared in (((0, 0), 1), ((0, 0), 1), ((1, 0), 2), ((0, 0), 2), ((0, 1), 3), ((0, 1), 3), copied):
+        a, out = memory[shifts[0] :][: 70 * 128].view(70, 128), out_memory[shifts[1] :][: 70 * 96].view(70, 96)
+        memory.normal_()
+        bias.normal_()
+        want = a.double() @ weight.double().T + bias.double()
+        gemm(a, weight.T, bias=bias, out=out)
+        torch.testing.assert_close(out.double(), want, rtol=2**-7, atol=1e-2)
+        if dtype == torch.bfloat16:  # operands of FP32 are split, misaligned or not
+            assert len(multiplied) == prepared
+    got = linear(memory[: 70 * 128].view(70, 128), weight, bias)
+    assert got.is_contiguous()
+    torch.testing.assert_close(got, linear(memory[: 70 * 128].view(70, 128), weight, bias), rtol=0, atol=0)
+
+
+def test_gradients_in_the_emulator(multiplied):
+    a, b, bias = (torch.randn(*size, requires_grad=True) for size in ((33, 40), (40, 56), (56,)))
+    dy = torch.randn(33, 56)
+    got = torch.autograd.grad(gemm(a, b, bias=bias, activation="silu"), (a, b, bias), dy)
+    exact = [one.detach().double().requires_grad_() for one in (a, b, bias)]
+    want = torch.autograd.grad(F.silu(exact[0] @ exact[1] + exact[2]), exact, dy.double())
+    for one, other in zip(got, want, strict=True):
+        torch.testing.assert_close(one.double(), other, rtol=1e-5, atol=1e-5)
+
+
+def test_a_residual_in_place_keeps_rows_that_terms_cannot_hold(multiplied):
+    a, b, residual = torch.randn(70, 64), torch.randn(64, 96), torch.randn(70, 96)
+    a[7] = 1e30
+    want, size = a.double() @ b.double() + residual.double(), torch.ones(70, 1)
+    size[7] = 1e30
+    gemm(a, b, residual=residual, out=residual)
+    torch.testing.assert_close((residual / size).double(), want / size, rtol=1e-5, atol=1e-5)

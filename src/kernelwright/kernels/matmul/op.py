@@ -74,9 +74,8 @@ def gemm(
     if out is None and scale_a is None and scale_b is None and can_skip_dispatcher(a, b, bias, residual):
         repeat = THREAD.repeats.get(call_key(a, b, bias, residual, activation, dtype, precision))
         if repeat is not None and a.get_device() == torch._C._cuda_getDevice():  # such arguments have been checked
-            launch, shape = repeat
-            result = a.new_empty(shape, dtype=dtype)
-            launch(a, b, bias, residual, alpha, beta, result)
+            result = repeat.new_result(dtype)
+            repeat.launch(a, b, bias, residual, alpha, beta, result)
             return result
     check_operands(a, b, bias, residual, scale_a, scale_b, activation, out_dtype, precision)
     arguments = (a, b, bias, residual, scale_a, scale_b)

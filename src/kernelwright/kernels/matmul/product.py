@@ -15,7 +15,7 @@ from kernelwright.kernels.matmul.epilogue import ACTIVATIONS, BF16_ACTIVATIONS, 
 from kernelwright.kernels.matmul.fallback import apply_activation, multiply_with_torch
 from kernelwright.kernels.matmul.launch import GemmLaunch, count_multiprocessors, current_stream
 from kernelwright.kernels.matmul.operands import ELEMENT_TYPES, is_readable, prepare_operand
-from kernelwright.kernels.matmul.repeats import THREAD, AnyRepeat, Repeat, call_key
+from kernelwright.kernels.matmul.repeats import THREAD, AnyRepeat, Remembered, Repeat, call_key
 from kernelwright.kernels.matmul.selection import MAX_FEW_ROWS, can_split_in_loop, choose_config, emulation_pays
 from kernelwright.kernels.rows.launcher import device_guard
 from kernelwright.toolchain.cuda.compiler import import_cuda_core
@@ -66,7 +66,7 @@ def multiply(
     in_place = all(one is None or one.data_ptr() == of.data_ptr() for one, of in pairs if of is not None)
     if repeat and in_place and config is None:
         key = _call_key(a, b, epilogue, out, precision)
-        THREAD.remember(THREAD.repeats, key, (repeat, out.shape))
+        THREAD.remember(THREAD.repeats, key, Remembered.of(repeat, out))
     if target.data_ptr() != out.data_ptr():
         out.copy_(target.reshape(out.shape))
     return statistics
@@ -122,7 +122,7 @@ def compute(a: Tensor, b: Tensor, epilogue: Epilogue, out: Tensor, precision: st
         if repeat is None:
             multiply(a, b, epilogue, out, precision)
         else:
-            repeat[0](a, b, epilogue.bias, epilogue.residual, epilogue.alpha, epilogue.beta, out)
+            repeat.launch(a, b, epilogue.bias, epilogue.residual, epilogue.alpha, epilogue.beta, out)
     return out
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
+from torch._C._dynamo.guards import _empty_strided_cuda  # pyright: ignore
+from torch._prims_common import make_contiguous_strides_for
 
 from kernelwright.kernels.matmul.launch import GemmLaunch
 from kernelwright.kernels.matmul.operands import TMA_ALIGNMENT
@@ -35,6 +37,23 @@ class Repeat:
             alpha,
             beta,
         )
+
+
+class Remembered(NamedTuple):
+    """How to repeat a call, and the layout of a new result."""
+
+    launch: AnyRepeat
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+
+    @classmethod
+    def of(cls, launch: AnyRepeat, out: Tensor) -> Remembered:
+        """For results of the shape of `out`, contiguous."""
+        return cls(launch, tuple(out.shape), make_contiguous_strides_for(out.shape))
+
+    def new_result(self, dtype: torch.dtype) -> Tensor:
+        """Allocate on the current device, as compiled programs do: in a quarter of the time of `torch.empty`."""
+        return _empty_strided_cuda(self.shape, self.strides, dtype)
 
 
 class AnyRepeat(Protocol):
@@ -76,12 +95,12 @@ class _Thread(threading.local):
 
     Attributes:
         launches: by their configuration and strides: they hold parameters that one thread may change.
-        repeats: by `call_key`, how to repeat a call, and the shape of its result.
+        repeats: by `call_key`.
     """
 
     def __init__(self) -> None:
         self.launches: dict[Any, Any] = {}
-        self.repeats: dict[Any, tuple[AnyRepeat, tuple[int, ...]]] = {}
+        self.repeats: dict[Any, Remembered] = {}
 
     def remember(self, memory: dict[Any, Any], key: Any, value: Any) -> None:
         """Keep a value; all are dropped when there are too many."""
