@@ -105,6 +105,6 @@ def test_only_cuda_is_emulated(tmp_path):
 
 def test_accesses_of_tma_and_clusters_are_not_counted():
     problem, rung = str(task_path("gemm_hopper")), str(find_rung("gemm_hopper", "multicast").path)
-    with pytest.raises(UsageError, match="has tensor maps or clusters") as caught:
+    with pytest.raises(UsageError, match="has TMA, wgmma or clusters") as caught:
         diagnose_emulated(problem, rung)
     assert caught.value.next == f"kw verify {problem} {rung} --device cpu"

@@ -56,6 +56,7 @@ IN_PLACE = """// kw: entry  negate
 // kw: block  32
 // kw: args   x_map
 #include "kw/ptx/cp_async_bulk_tensor.cuh"
+#include "kw/ptx/mbarrier.cuh"
 
 extern "C" __global__ void negate(const __grid_constant__ kw::TensorMap x_map) {
     __shared__ __align__(1024) float tile[32][32];
@@ -263,11 +264,12 @@ def test_the_example_in_the_documentation_runs(load, device):
     assert torch.equal(program(x), -x)
 
 
-def test_the_example_in_the_documentation_compiles():
+@pytest.mark.parametrize("source", [COPY, IN_PLACE, documented_source()], ids=["copy", "in_place", "documented"])
+def test_sources_that_are_emulated_compile_for_a_gpu(source):
     from kernelwright.toolchain.cuda import compile_cubin
 
     pytest.importorskip("cuda.core", reason="CUDA C++ needs the extra cuda")
-    assert compile_cubin(documented_source()).warnings == ""
+    assert compile_cubin(source).warnings == ""
 
 
 @pytest.mark.gpu

@@ -18,6 +18,7 @@ from kernelwright.core.progress import report_stage
 from kernelwright.core.units import number_text
 from kernelwright.problems import load_problem
 from kernelwright.problems.cuda import build_cuda_program
+from kernelwright.problems.gpu_requirement import WGMMA, find_gpu_requirement
 from kernelwright.problems.header import parse_header
 from kernelwright.problems.importing import find_file, split_target
 from kernelwright.toolchain.emulator import (
@@ -84,7 +85,7 @@ def diagnose_emulated(problem: str, candidate: str, limit_s: float = TIME_LIMIT_
     Args:
         limit_s: time limit of each kernel run, in seconds.
     Raises:
-        UsageError: the candidate is not CUDA C++, or has tensor maps or clusters, whose accesses are not counted.
+        UsageError: the candidate is not CUDA C++, or has TMA, wgmma or clusters, whose accesses are not counted.
     """
     loaded, (file, name) = load_problem(problem), split_target(candidate)
     path = find_file(file)
@@ -93,9 +94,10 @@ def diagnose_emulated(problem: str, candidate: str, limit_s: float = TIME_LIMIT_
             f"{path} is not CUDA C++; only .cu files are emulated", next=shlex.join(["kw", "why", problem])
         )
     header = parse_header(path.read_text(encoding="utf-8", errors="replace"), str(path))
-    if header.maps or any("cluster" in launch.launch_sizes for launch in header.launches):
+    has_clusters = any("cluster" in launch.launch_sizes for launch in header.launches)
+    if header.maps or has_clusters or find_gpu_requirement([path]) == WGMMA:
         raise UsageError(
-            f"{path} has tensor maps or clusters, whose memory accesses are not counted; its results can be verified",
+            f"{path} has TMA, wgmma or clusters, whose memory accesses are not counted; its results can be verified",
             next=shlex.join(["kw", "verify", problem, candidate, "--device", "cpu"]),
         )
     launches: list[InstrumentedKernel] = []

@@ -27,7 +27,7 @@ SAMPLES_DIR = Path(__file__).parent / "samples"
 TIME_LIMIT_S, HANG_TIME_LIMIT_S = 60.0, 3.0
 MEMORY_BYTES = 2 << 30
 SUFFIXES = (".py", ".cpp", ".cu")
-EITHER_WAY_WRONG = "inaccurate", "not-finite"
+WRONG_VALUE_CODES = "inaccurate", "not-finite"
 """Codes of wrong values: which of them comes first depends on the inputs that were drawn."""
 _FIELD = re.compile(r"^(?://)?\s*(Problem|Code|Device|Policy):\s*(.+?)\s*$", re.MULTILINE)
 _DOCSTRING = re.compile(r'\A"""(.*?)"""\n', re.DOTALL)
@@ -91,7 +91,7 @@ def _load_sample(path: Path) -> CorpusSample:
     fields = dict(reversed(_FIELD.findall(head)))
     kind: Literal["legitimate", "cheat"] = "cheat" if path.parent.name == "cheats" else "legitimate"
     codes = tuple(fields.get("Code", "").split(" or ")) if "Code" in fields else ()
-    codes = tuple(dict.fromkeys((*codes, *EITHER_WAY_WRONG))) if EITHER_WAY_WRONG[0] in codes else codes
+    codes = tuple(dict.fromkeys((*codes, *WRONG_VALUE_CODES))) if WRONG_VALUE_CODES[0] in codes else codes
     if "Problem" not in fields or bool(codes) != (kind == "cheat") or not set(codes) <= set(REJECTIONS):
         raise InternalError(
             f"{path} has an incomplete header: {fields}", next="add Problem, Device, and Code if it is a cheat"

@@ -8,6 +8,7 @@ from kernelwright.toolchain.emulator import EmulatedKernel
 from kernelwright.toolchain.emulator.tensor_map import pack_tensor_map
 
 COPY = """#include "kw/ptx/cp_async_bulk_tensor.cuh"
+#include "kw/ptx/mbarrier.cuh"
 extern "C" __global__ void copy(const __grid_constant__ kw::TensorMap in, const __grid_constant__ kw::TensorMap out,
                                 float* shared, int x, int y) {
     __shared__ __align__(1024) float tile[16 * 32];
@@ -61,6 +62,7 @@ extern "C" __global__ void spread(const __grid_constant__ kw::TensorMap in, floa
 """
 PRODUCT = """#include "kw/mma/shared_matrix.cuh"
 #include "kw/ptx/cp_async_bulk_tensor.cuh"
+#include "kw/ptx/mbarrier.cuh"
 #include "kw/ptx/wgmma.cuh"
 constexpr int kN = 32;
 using A = kw::SharedMatrix<{bytes}, {transpose_a}>;
@@ -156,7 +158,7 @@ def test_blocks_of_a_cluster_read_each_others_shared_memory():
 def test_shared_memory_of_a_block_that_has_exited():
     last_barrier = "kw::barrier_cluster_arrive();\n    kw::barrier_cluster_wait();\n}"
     text = CLUSTER.replace("    " + last_barrier, "}").replace("next = (rank + 1) % 4", "next = (rank + 3) % 4")
-    with pytest.raises(CandidateError, match="shared memory of block 3 of a cluster, which has exited"):
+    with pytest.raises(CandidateError, match="shared memory of block 3 of the cluster, which has exited"):
         EmulatedKernel(text, "rotate")(4, 32, [torch.randn(4, 32, 4), torch.zeros(4, 32, 4)], cluster=4)
 
 

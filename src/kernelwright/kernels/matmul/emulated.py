@@ -11,7 +11,7 @@ from torch import Tensor
 from kernelwright.core.errors import UsageError
 from kernelwright.kernels.matmul.configs import GemmConfig, Variant
 from kernelwright.kernels.matmul.epilogue import Epilogue
-from kernelwright.kernels.matmul.launch import GemmLaunch, count_multiprocessors, current_stream
+from kernelwright.kernels.matmul.launch import GemmLaunch, count_multiprocessors
 from kernelwright.kernels.matmul.operands import is_readable
 from kernelwright.kernels.matmul.repeats import THREAD
 from kernelwright.kernels.matmul.selection import can_split_in_loop, choose_emulated
@@ -72,7 +72,7 @@ class EmulatedLaunch:
         config: GemmConfig,
         variant: Variant,
     ) -> None:
-        self._device, self._in_loop = out.device, config.split_in_loop
+        self._device, self._is_cpu, self._in_loop = out.device, out.device.type == "cpu", config.split_in_loop
         num_sms = count_multiprocessors(out.device)
         self._a = OperandTerms.of(a, 0, num_sms, for_registers=self._in_loop)
         end = self._a.end
@@ -93,7 +93,10 @@ class EmulatedLaunch:
     ) -> None:
         """Launch on the current stream; `b` may be given by rows or by columns."""
         workspace = self._new_workspace()
-        base, stream = workspace.data_ptr(), current_stream(self._device)
+        base, stream = (
+            workspace.data_ptr(),
+            0 if self._is_cpu else torch._C._cuda_getCurrentRawStream(self._device.index),
+        )
         left, right = a.data_ptr(), b.data_ptr()
         self._split(stream, left, right, base)
         sides = (base + self._a.offset, base + self._a.low), (base + self._b.offset, base + self._b.low)

@@ -6,6 +6,7 @@ import functools
 import itertools
 import struct
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -21,7 +22,9 @@ from kernelwright.toolchain.cuda.struct_launch import (
     StructLaunch,
     StructParameter,
 )
-from kernelwright.toolchain.emulator import EmulatedKernel, EmulatedStructLaunch, EmulatedStructParameter
+
+if TYPE_CHECKING:
+    from kernelwright.toolchain.emulator import EmulatedKernel, EmulatedStructLaunch, EmulatedStructParameter
 
 SOURCE = Path(__file__).with_name("gemm_sm90.cu")
 MAP_TYPES = {
@@ -56,7 +59,11 @@ def current_stream(device: torch.device) -> int:
 
 def make_parameter(num_bytes: int, device: torch.device) -> StructParameter | EmulatedStructParameter:
     """Memory of the struct that a kernel takes."""
-    return EmulatedStructParameter(num_bytes) if device.type == "cpu" else StructParameter(num_bytes)
+    if device.type == "cpu":
+        from kernelwright.toolchain.emulator import EmulatedStructParameter
+
+        return EmulatedStructParameter(num_bytes)
+    return StructParameter(num_bytes)
 
 
 def make_launch(
@@ -70,11 +77,12 @@ def make_launch(
 ) -> StructLaunch | EmulatedStructLaunch:
     """A launch that may begin while the previous kernel ends; sizes as for `StructLaunch`."""
     sizes = {"grid": grid, "threads": threads, "shared_bytes": shared_bytes, "cluster": cluster}
-    match kernel, parameter:
-        case CudaKernel(), StructParameter():
-            return StructLaunch(kernel, parameter, **sizes, use_pdl=True)
-        case EmulatedKernel(), EmulatedStructParameter():
-            return EmulatedStructLaunch(kernel, parameter, **sizes)
+    if isinstance(kernel, CudaKernel) and isinstance(parameter, StructParameter):
+        return StructLaunch(kernel, parameter, **sizes, use_pdl=True)
+    from kernelwright.toolchain.emulator import EmulatedKernel, EmulatedStructLaunch, EmulatedStructParameter
+
+    if isinstance(kernel, EmulatedKernel) and isinstance(parameter, EmulatedStructParameter):
+        return EmulatedStructLaunch(kernel, parameter, **sizes)
     raise InternalError(f"a {type(kernel).__name__} does not take a {type(parameter).__name__}")
 
 
@@ -91,6 +99,8 @@ def load_kernel(
 ) -> CudaKernel | EmulatedKernel:
     """A kernel of a configuration on a device."""
     if device.type == "cpu":
+        from kernelwright.toolchain.emulator import EmulatedKernel
+
         return EmulatedKernel(SOURCE.read_text("utf-8"), name, path=str(SOURCE), defines=make_defines(config, variant))
     kernel = CudaKernel(compile_product(config, variant, current_arch()), name)
     if name == PRODUCT:

@@ -7,6 +7,7 @@ import struct
 from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -15,7 +16,9 @@ from kernelwright.kernels.matmul.launch import make_launch, make_parameter
 from kernelwright.kernels.matmul.operands import padded_pitch
 from kernelwright.toolchain.cuda.compiler import compile_cubin
 from kernelwright.toolchain.cuda.launcher import CudaKernel, current_arch
-from kernelwright.toolchain.emulator import EmulatedKernel
+
+if TYPE_CHECKING:
+    from kernelwright.toolchain.emulator import EmulatedKernel
 
 SOURCE = Path(__file__).with_name("split.cu")
 THREADS, WARPS, ALIGNMENT = 256, 8, 128
@@ -154,6 +157,8 @@ def pack_split(a: OperandTerms, b: OperandTerms, address_a: int, address_b: int,
 @functools.cache
 def _load_kernel(device: torch.device) -> CudaKernel | EmulatedKernel:
     if device.type == "cpu":
+        from kernelwright.toolchain.emulator import EmulatedKernel
+
         return EmulatedKernel(SOURCE.read_text("utf-8"), "split_operands", path=str(SOURCE))
     cubin = compile_cubin(SOURCE.read_text("utf-8"), current_arch(), include_dirs=[SOURCE.parent], name=str(SOURCE))
     return CudaKernel(cubin, "split_operands")

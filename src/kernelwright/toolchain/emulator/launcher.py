@@ -7,7 +7,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from kernelwright.core.errors import CandidateError
+from kernelwright.core.errors import CandidateError, SetupError
+from kernelwright.toolchain.cpp import IS_MACOS
 from kernelwright.toolchain.emulator.arguments import Argument, Dim3, LaunchShape, bind
 from kernelwright.toolchain.emulator.build import EmulatedLibrary, load_library
 from kernelwright.toolchain.emulator.source import NO_DEFINES, translate_source
@@ -63,11 +64,15 @@ class EmulatedKernel:
             shared_bytes: dynamic shared memory per block.
             cluster: blocks of a cluster, in x.
         Raises:
-            UsageError: more threads, blocks or shared memory than a GPU has.
+            UsageError: more threads, blocks or shared memory than a GPU has; clusters that do not divide the grid.
+            SetupError: clusters on macOS.
             SignatureError: the arguments do not fit the parameters.
-            CandidateError: deadlock, such as at a `__syncthreads` that not all threads reach; `where` is the line.
+            CandidateError: deadlock, such as at a `__syncthreads` that not all threads reach, or an access that is not
+                permitted, such as to a block of the cluster that has exited; `where` is the line.
         """
         shape = LaunchShape.from_sizes(grid, block, shared_bytes, cluster)
+        if shape.cluster > 1 and IS_MACOS:
+            raise SetupError("clusters are not emulated on macOS", next="run it on Linux")
         run_launch(self._library, shape, self.bind(arguments), _worker_count(shape), self.source.path)
 
     def bind(self, arguments: Sequence[Any]) -> list[Argument]:
@@ -89,15 +94,19 @@ def run_launch(
     launch.values = values
     library.runtime.kw_run(ctypes.byref(launch))
     if launch.error:
-        raise deadlock_error(launch.error.decode(), launch.error_line, path)
+        raise launch_error(launch.error.decode(), launch.error_line, path)
 
 
-def deadlock_error(message: str, line: int, path: str) -> CandidateError:
-    """Error of a launch that stopped at a deadlock or ran out of stack."""
+def launch_error(message: str, line: int, path: str) -> CandidateError:
+    """Error of a launch that stopped: at a deadlock, at an access that is not permitted, or out of stack."""
+    is_deadlock = message.startswith("deadlock")
     return CandidateError(
         message,
         where=f"{path}:{line}" if line else path,
-        next="make every thread of the block reach the same __syncthreads(), every lane of the mask the same operation",
+        next="make every thread of the block reach the same __syncthreads(), every lane of the mask the same operation "
+        "and every mbarrier the arrivals and bytes that it expects"
+        if is_deadlock
+        else "wait for asynchronous operations before memory is used again or a block exits",
     )
 
 

@@ -52,7 +52,9 @@ struct Thread {
   int line;  // of the operation that it waits in
   const char* barrier;  // that it polls
   unsigned long polled_at;  // number of signals
+  bool has_time_limit;
   unsigned cluster_phase;
+  bool has_arrived;  // in the current phase of the cluster's barrier
   TaskQueue queues[kKwQueues];
   unsigned mask;
   int source;
@@ -95,17 +97,23 @@ class Worker {
 
   bool run(unsigned long cluster);
   void wait(State state, int line);
-  void poll(int line, const char* barrier);
+  void poll(int line, const char* barrier, bool has_time_limit = false);
+  void fail(int line, const char* what) { set_error(line, "thread " + text_of(current().index) + what); }
   Thread& current() { return threads_[current_]; }
-  void signal() { ++signals_; }
+  void signal() {
+    ++signals_;
+    time_limits_ = 0;
+  }
   int barrier_or(int line, bool predicate);
   void named_barrier(int line, unsigned id, unsigned threads, bool wait);
   unsigned rank() const { return current_ / block_threads_; }
+  unsigned thread() const { return current_ % block_threads_; }
   void cluster_arrive();
   void cluster_wait(int line);
   unsigned shared_address(const void* pointer) const;
-  void* shared_pointer(unsigned address);
-  void run_later(const Task& task) { copies_.push_back(task); }
+  void* shared_pointer(int line, unsigned address, unsigned bytes);
+  void run_later(const Task& task);
+  void queue(KwQueue number, void (*run)(const void*), const void* content, unsigned bytes);
   void commit_group(KwQueue queue);
   void wait_group(int line, KwQueue queue, unsigned pending);
   void receive(unsigned group, int phase, unsigned words, unsigned* received) const;
@@ -119,7 +127,10 @@ class Worker {
   bool release_syncthreads(unsigned rank);
   bool run_warp(unsigned first);
   void make_resident(unsigned rank);
+  char* address_base() const;
   bool run_copy();
+  bool end_time_limits();
+  unsigned random() { return (random_ = random_ * 1664525 + 1013904223) >> 16; }
   static void run_groups(TaskQueue& queue, unsigned groups);
   void complete_cluster_barrier();
   bool resolve_warp_ops(unsigned first);
@@ -150,6 +161,8 @@ class Worker {
   std::vector<Block> blocks_;
   std::vector<Task> copies_;
   unsigned count_ = 0, block_threads_ = 0, current_ = 0, resident_ = 0, cluster_arrived_ = 0, cluster_phase_ = 0;
+  unsigned absent_ = 0;  // threads that have exited without arriving at the cluster's barrier
+  unsigned time_limits_ = 0;  // that ended since the last signal
   unsigned long signals_ = 0;
   uint32_t random_ = 1;
   bool ready_ = false, failed_ = false;
@@ -202,8 +215,9 @@ void Worker::wait(State state, int line) {
   yield();
 }
 
-void Worker::poll(int line, const char* barrier) {
+void Worker::poll(int line, const char* barrier, bool has_time_limit) {
   current().polled_at = signals_;
+  current().has_time_limit = has_time_limit;
   current().barrier = barrier;
   wait(kPolling, line);
 }
@@ -213,10 +227,12 @@ void Worker::thread_main() {
     __sanitizer_finish_switch_fiber(nullptr, &scheduler_stack_, &scheduler_stack_bytes_);
   if (__tsan_acquire) __tsan_acquire(&cluster_objects_[cluster_order_]);  // synchronizes with the previous cluster
   launch_.call(launch_.values);
-  for (TaskQueue& queue : current().queues) run_groups(queue, ~0u);
+  if (!current().queues[kKwMatrixQueue].tasks.empty()) fail(0, " exits without a wait for its wgmma");
+  if (!current().queues[kKwStoreQueue].tasks.empty()) fail(0, " exits without a wait for its TMA store");
   if (__tsan_release) __tsan_release(&cluster_objects_[1 - cluster_order_]);
   current().state = kExited;
   ++blocks_[rank()].exited;
+  absent_ += !current().has_arrived;
   complete_cluster_barrier();
   yield();
   __builtin_unreachable();
@@ -230,7 +246,7 @@ bool Worker::run(unsigned long cluster) {
   worker = this;
   fill_shared_with_nan();
   copies_.clear();
-  cluster_arrived_ = resident_ = 0;
+  cluster_arrived_ = resident_ = absent_ = 0;
   random_ = unsigned(cluster) * 2654435761u + 1;
   for (unsigned rank = 0; rank < cluster_; ++rank) {
     Block& block = blocks_[rank];
@@ -244,6 +260,7 @@ bool Worker::run(unsigned long cluster) {
     thread.line = 0;
     thread.exchange_phase = 0;
     thread.cluster_phase = cluster_phase_;
+    thread.has_arrived = false;
     for (TaskQueue& queue : thread.queues) queue = {};
     thread.index = index_of(i % block_threads_, launch_.block);
     thread.context.prepare(stacks.base(i), fiber_entry);
@@ -256,7 +273,8 @@ bool Worker::run(unsigned long cluster) {
       exited += blocks_[rank].exited;
     }
     if (exited == count_) break;
-    if (!progress && !run_copy()) {
+    if (failed_) return false;
+    if (!progress && !run_copy() && !end_time_limits()) {
       report_deadlock();
       return false;
     }
@@ -281,7 +299,7 @@ bool Worker::run_block(unsigned rank, bool& progress) {
     make_resident(rank);
     for (unsigned first = begin; first < end; first += kKwWarp) {
       if (!run_warp(first)) return false;
-      if ((random_ = random_ * 1664525 + 1013904223) >> 30 == 0) run_copy();
+      if (random() % 4 == 0) run_copy();
     }
     if (failed_) return false;
     release_syncthreads(rank);
@@ -440,46 +458,82 @@ void Worker::make_resident(unsigned rank) {
   resident_ = rank;
 }
 
-uintptr_t aligned_base(const void* shared) { return reinterpret_cast<uintptr_t>(shared) & ~uintptr_t(1023); }
-
-unsigned Worker::shared_address(const void* pointer) const {
-  return rank() << 24 | unsigned(reinterpret_cast<uintptr_t>(pointer) - aligned_base(shared_ ? shared_ : dynamic_));
+// Where the lower 24 bits of an address are relative to, signed.
+char* Worker::address_base() const {
+  const auto begin = reinterpret_cast<uintptr_t>(shared_ ? shared_ : dynamic_);
+  return reinterpret_cast<char*>(begin & ~uintptr_t(1023));
 }
 
-void* Worker::shared_pointer(unsigned address) {
-  const unsigned rank = address >> 24, offset = address & 0xffffff;
+unsigned Worker::shared_address(const void* pointer) const {
+  return rank() << 24 | (unsigned(static_cast<const char*>(pointer) - address_base()) & 0xffffff);
+}
+
+void* Worker::shared_pointer(int line, unsigned address, unsigned bytes) {
+  thread_local static char other[256 * 1024];
+  const unsigned rank = address >> 24;
+  char* const pointer = address_base() + (int(address << 8) >> 8);
   if (rank >= cluster_ || blocks_[rank].exited == block_threads_) {
-    set_error(0, "access to the shared memory of block " + std::to_string(rank) + " of a cluster, which " +
-                     (rank < cluster_ ? "has exited" : "does not exist"));
-    return shared_;
+    set_error(line, "an access to the shared memory of block " + std::to_string(rank) + " of the cluster, which " +
+                        (rank < cluster_ ? "has exited" : "does not exist"));
+    return other;
   }
-  char* const base = reinterpret_cast<char*>(aligned_base(shared_ ? shared_ : dynamic_)) + offset;
-  return rank == resident_ ? base : blocks_[rank].memory.data() + (base - shared_);
+  if (shared_ && (pointer < shared_ || pointer + bytes > shared_ + shared_bytes_)) {
+    set_error(line, "an access outside of shared memory");
+    return other;
+  }
+  return rank == resident_ ? pointer : blocks_[rank].memory.data() + (pointer - shared_);
 }
 
 // ---- Asynchronous operations.
+void Worker::run_later(const Task& task) {
+  if (__tsan_release) __tsan_release(&copies_);
+  copies_.push_back(task);
+}
+
 // Runs one copy, any of them; false if there is none.
 bool Worker::run_copy() {
   if (copies_.empty()) return false;
-  random_ = random_ * 1664525 + 1013904223;
-  std::swap(copies_[(random_ >> 8) % copies_.size()], copies_.back());
+  std::swap(copies_[random() % copies_.size()], copies_.back());
   const Task task = copies_.back();
   copies_.pop_back();
+  if (__tsan_acquire) __tsan_acquire(&copies_);
   task.run(task.content);
   ++signals_;
   return true;
 }
 
-void Worker::commit_group(KwQueue queue) {
-  ++current().queues[queue].group;
-  ++signals_;
+// Ends waits that have a time limit; false if there is none, or they end again and again.
+bool Worker::end_time_limits() {
+  constexpr unsigned kMostTimeLimits = 1000;
+  bool any = false;
+  for (Thread& thread : threads_) {
+    if (thread.state != kPolling || !thread.has_time_limit) continue;
+    thread.state = kReady;
+    any = true;
+  }
+  return any && ++time_limits_ < kMostTimeLimits;
+}
+
+void Worker::queue(KwQueue number, void (*run)(const void*), const void* content, unsigned bytes) {
+  TaskQueue& queue = current().queues[number];
+  if (number == kKwMatrixQueue && queue.tasks.empty() && random() % 2) return run(content);
+  if (__tsan_release) __tsan_release(&queue);
+  queue.tasks.push_back(make_task(run, content, bytes, queue.group));
+}
+
+void Worker::commit_group(KwQueue number) {
+  ++current().queues[number].group;
+  signal();
 }
 
 // Runs the tasks of a thread's first `groups` groups.
 void Worker::run_groups(TaskQueue& queue, unsigned groups) {
   auto first = queue.tasks.begin(), end = first;
   while (end != queue.tasks.end() && end->group < groups) ++end;
+  if (first == end) return;
+  if (__tsan_acquire) __tsan_acquire(&queue);
   for (auto task = first; task != end; ++task) task->run(task->content);
+  if (__tsan_release) __tsan_release(&queue);
   queue.tasks.erase(first, end);
 }
 
@@ -489,12 +543,13 @@ void Worker::wait_group(int line, KwQueue number, unsigned pending) {
   const unsigned groups = own.group - std::min(own.group, pending);
   if (number != kKwMatrixQueue) return run_groups(own, groups);
   constexpr unsigned kWarpgroup = 128;
-  const unsigned first = current_ - current_ % block_threads_ % kWarpgroup;
-  const unsigned end = std::min(first + kWarpgroup, (rank() + 1) * block_threads_);
+  const unsigned first = current_ - thread() % kWarpgroup, end = first + kWarpgroup;
+  if (end > (rank() + 1) * block_threads_) return fail(line, " waits for wgmma in a warpgroup of less than 128 threads");
   for (unsigned i = first; i < end; ++i)
     while (threads_[i].state != kExited && threads_[i].queues[number].group < groups)
       poll(line, "a matrix operation of its warpgroup");
   for (unsigned i = first; i < end; ++i) run_groups(threads_[i].queues[number], groups);
+  if (__tsan_acquire) __tsan_acquire(&own);
 }
 
 // ---- Barriers.
@@ -506,7 +561,8 @@ int Worker::barrier_or(int line, bool predicate) {
 }
 
 void Worker::named_barrier(int line, unsigned id, unsigned threads, bool wait) {
-  NamedBarrier& barrier = blocks_[rank()].barriers[id % 16];
+  if (id > 15 || threads % kKwWarp) return fail(line, " is at a barrier that is not one of 16, for whole warps");
+  NamedBarrier& barrier = blocks_[rank()].barriers[id];
   if (__tsan_release) __tsan_release(&barrier);
   if (barrier.arrived && barrier.threads != threads)
     set_error(line, "barrier " + std::to_string(id) + " of " + std::to_string(threads) + " and of " +
@@ -523,20 +579,26 @@ void Worker::named_barrier(int line, unsigned id, unsigned threads, bool wait) {
 }
 
 void Worker::cluster_arrive() {
+  if (__tsan_release) __tsan_release(&cluster_arrived_);
   current().cluster_phase = cluster_phase_;
+  current().has_arrived = true;
   ++cluster_arrived_;
   complete_cluster_barrier();
 }
 
 void Worker::cluster_wait(int line) {
   while (cluster_phase_ == current().cluster_phase) poll(line, "a barrier of the cluster");
+  if (__tsan_acquire) __tsan_acquire(&cluster_arrived_);
 }
 
+// All threads that have not exited have arrived.
 void Worker::complete_cluster_barrier() {
-  unsigned exited = 0;
-  for (const Block& block : blocks_) exited += block.exited;
-  if (!cluster_arrived_ || cluster_arrived_ + exited < count_) return;
-  cluster_arrived_ = 0;
+  if (!cluster_arrived_ || cluster_arrived_ + absent_ < count_) return;
+  cluster_arrived_ = absent_ = 0;
+  for (Thread& thread : threads_) {
+    thread.has_arrived = false;
+    absent_ += thread.state == kExited;
+  }
   ++cluster_phase_;
   ++signals_;
 }
@@ -596,7 +658,11 @@ int kw_lane() { return worker->lane(); }
 
 int kw_barrier_or(int line, int predicate) { return worker->barrier_or(line, predicate != 0); }
 
-void kw_poll(int line, const char* barrier) { worker->poll(line, barrier); }
+void kw_fail(int line, const char* what) { worker->fail(line, what); }
+
+unsigned kw_thread() { return worker->thread(); }
+
+void kw_poll(int line, const char* barrier, int has_time_limit) { worker->poll(line, barrier, has_time_limit != 0); }
 
 void kw_signal() { worker->signal(); }
 
@@ -612,15 +678,24 @@ void kw_cluster_wait(int line) { worker->cluster_wait(line); }
 
 unsigned kw_shared_address(const void* pointer) { return worker->shared_address(pointer); }
 
-void* kw_shared_pointer(unsigned address) { return worker->shared_pointer(address); }
+void* kw_shared_pointer(int line, unsigned address, unsigned bytes) {
+  return worker->shared_pointer(line, address, bytes);
+}
 
 void kw_run_later(void (*run)(const void*), const void* task, unsigned bytes) {
   worker->run_later(make_task(run, task, bytes, 0));
 }
 
 void kw_queue(KwQueue number, void (*run)(const void*), const void* task, unsigned bytes) {
-  TaskQueue& queue = worker->current().queues[number];
-  queue.tasks.push_back(make_task(run, task, bytes, queue.group));
+  worker->queue(number, run, task, bytes);
+}
+
+int kw_defers_copies() {
+#ifdef KW_COUNTED
+  return 0;
+#else
+  return 1;
+#endif
 }
 
 void kw_commit_group(KwQueue queue) { worker->commit_group(queue); }

@@ -30,7 +30,7 @@ constexpr unsigned kKwSharedBytes = 227 * 1024;  // limit of dynamic shared memo
 constexpr unsigned kKwWarp = 32;
 constexpr unsigned kKwExchangeWords = 8;  // 32-bit words per lane: fragments of a matrix instruction
 constexpr unsigned kKwTaskBytes = 112;
-enum KwQueue { kKwMatrixQueue, kKwStoreQueue, kKwQueues };  // a thread's asynchronous operations, in order
+enum KwQueue { kKwMatrixQueue, kKwStoreQueue, kKwCopyQueue, kKwQueues };  // a thread's asynchronous operations, in order
 
 extern "C" {
 extern __thread KwThreadPosition kw_thread_position __attribute__((visibility("default")));
@@ -43,8 +43,12 @@ __attribute__((visibility("default"))) unsigned long long kw_shuffle(int line, u
 __attribute__((visibility("default"))) int kw_lane();
 // Whether the predicate of any thread is true, after a barrier of the block.
 __attribute__((visibility("default"))) int kw_barrier_or(int line, int predicate);
-// Waits at `barrier` until another thread has signalled; if all threads wait and nothing is copied, that is a deadlock.
-__attribute__((visibility("default"))) void kw_poll(int line, const char* barrier);
+// Stops the launch with an error, which `what` describes.
+__attribute__((visibility("default"))) void kw_fail(int line, const char* what);
+__attribute__((visibility("default"))) unsigned kw_thread();  // index of the thread in its block
+// Waits at `barrier` until another thread has signalled; if all threads wait and nothing is copied, that is a deadlock, or
+// the end of the wait if it has a time limit.
+__attribute__((visibility("default"))) void kw_poll(int line, const char* barrier, int has_time_limit);
 __attribute__((visibility("default"))) void kw_signal();
 // A barrier of `threads` threads of the block, with an id below 16; arrives, and waits if `wait`.
 __attribute__((visibility("default"))) void kw_named_barrier(int line, unsigned id, unsigned threads, int wait);
@@ -52,14 +56,17 @@ __attribute__((visibility("default"))) void kw_named_barrier(int line, unsigned 
 __attribute__((visibility("default"))) unsigned kw_cluster_rank();
 __attribute__((visibility("default"))) void kw_cluster_arrive();
 __attribute__((visibility("default"))) void kw_cluster_wait(int line);
-// Addresses in shared memory: the block's rank in the upper 8 bits; the lower ones have the alignment of the pointer.
+// Addresses in shared memory: the block's rank in the upper 8 bits; the lower ones have the alignment of the pointer. A
+// pointer is to so many bytes; outside of the block's shared memory it is an error, and to other memory of 256 KiB.
 __attribute__((visibility("default"))) unsigned kw_shared_address(const void* pointer);
-__attribute__((visibility("default"))) void* kw_shared_pointer(unsigned address);
+__attribute__((visibility("default"))) void* kw_shared_pointer(int line, unsigned address, unsigned bytes);
 // Runs a task of at most kKwTaskBytes at a random later time.
 __attribute__((visibility("default"))) void kw_run_later(void (*run)(const void*), const void* task, unsigned bytes);
-// Adds a task to a queue of the thread; it runs as late as possible: when a wait for its group requires it.
+// Adds a task to a queue of the thread. It runs when a wait for its group requires it; matrix operations at random also at
+// once, after those before them.
 __attribute__((visibility("default"))) void kw_queue(KwQueue queue, void (*run)(const void*), const void* task,
                                                      unsigned bytes);
+__attribute__((visibility("default"))) int kw_defers_copies();  // not where accesses are counted
 __attribute__((visibility("default"))) void kw_commit_group(KwQueue queue);
 // Runs all groups of the queue but the most recent `pending`.
 __attribute__((visibility("default"))) void kw_wait_group(int line, KwQueue queue, unsigned pending);

@@ -24,10 +24,11 @@ _INCLUDED = re.compile(r'^[ \t]*#[ \t]*include[ \t]*"([^"]+)"[^\n]*', re.MULTILI
 _PTX = re.compile(r"\basm\b(?:\s+volatile\b)?\s*\(")
 _HOST = re.compile(r"<<<")
 _DYNAMIC = re.compile(
-    r"(^[ \t]+)?\bextern\s+__shared__\s+(?:(?:__align__|alignas)\s*\([^)]*\)\s*)?([\w:\s]+?)\s*\b(\w+)\s*\[\s*\]\s*;",
-    re.MULTILINE,
+    r"\bextern\s+__shared__\s+(?:(?:__align__|alignas)\s*\([^)]*\)\s*)?([\w:\s]+?)\s*\b(\w+)\s*\[\s*\]\s*;"
 )
 _BOUNDS = r"(?:__launch_bounds__\s*\((?:[^()]|\([^()]*\))*\)\s*)?"
+MAX_NAMESPACE = 100
+_NAMESPACE = re.compile(r'(?:\bnamespace(?:\s+[\w:]+)?|\bextern\s*"C")\s*$')
 _KERNEL = re.compile(
     rf'(extern\s*"C"\s*)?__global__\s+{_BOUNDS}(?:static\s+)?void\s+{_BOUNDS}(\w+)\s*\(([^{{;]*?)\)\s*[{{;]'
 )
@@ -133,10 +134,23 @@ def _parameter(text: str) -> str:
 def _rewrite_dynamic_shared(match: re.Match[str]) -> str:
     """In a function, a pointer, since g++ ignores the assembler's name in a template; outside, where its address is not
     constant, the array under that name."""
-    kind, name, lines = " ".join(match[2].split()), match[3], "\n" * match[0].count("\n")
-    if match[1]:  # a statement expression is an error outside of functions
-        return f"{match[1]}{kind}* const {name} = ({{ reinterpret_cast<{kind}*>(kw_dynamic_shared); }});{lines}"
+    kind, name, lines = " ".join(match[1].split()), match[2], "\n" * match[0].count("\n")
+    if _is_in_function(_COMMENT_OR_TEXT.sub(lambda part: _blank_out(part[0]), match.string[: match.start()])):
+        return f"{kind}* const {name} = reinterpret_cast<{kind}*>(kw_dynamic_shared);{lines}"
     return f"extern KW_STORAGE {kind} {name}[] KW_DYNAMIC;{lines}"
+
+
+def _is_in_function(before: str) -> bool:
+    """Whether a source without comments ends inside of braces that are not those of a namespace."""
+    are_namespaces: list[bool] = []
+    for brace in re.finditer(r"[{}]", before):
+        if brace[0] == "{":
+            are_namespaces.append(
+                bool(_NAMESPACE.search(before[max(brace.start() - MAX_NAMESPACE, 0) : brace.start()]))
+            )
+        elif are_namespaces:
+            are_namespaces.pop()
+    return not all(are_namespaces)
 
 
 def _blank_out(text: str) -> str:

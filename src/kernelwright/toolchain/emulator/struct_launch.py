@@ -6,11 +6,16 @@ import ctypes
 import struct
 from collections.abc import Sequence
 
-from kernelwright.toolchain.cuda.driver import TENSOR_MAP_ALIGNMENT, TENSOR_MAP_BYTES, align_address
+from kernelwright.core.errors import UsageError
+from kernelwright.core.units import DTYPE_BYTES
+from kernelwright.toolchain.cuda.driver import (
+    MAP_PITCH_BYTES,
+    TENSOR_MAP_ALIGNMENT,
+    TENSOR_MAP_BYTES,
+    align_address,
+)
 from kernelwright.toolchain.emulator.launcher import EmulatedKernel
 from kernelwright.toolchain.emulator.tensor_map import pack_tensor_map
-
-ELEMENT_BYTES = {"bfloat16": 2, "float16": 2, "float32": 4, "uint8": 1}
 
 
 class EmulatedStructParameter:
@@ -31,11 +36,17 @@ class EmulatedStructParameter:
         box: Sequence[int],
     ) -> None:
         """Encode a tensor map with a 128-byte swizzle at an offset in bytes."""
-        packed = pack_tensor_map(address, ELEMENT_BYTES[dtype], sizes, strides, box)
+        packed = pack_tensor_map(address, DTYPE_BYTES[dtype], sizes, strides, box)
         self.content[offset : offset + TENSOR_MAP_BYTES] = packed
 
     def replace_address(self, offset: int, address: int) -> None:
-        """Change the address of an encoded tensor map."""
+        """Change the address of an encoded tensor map.
+
+        Raises:
+            UsageError: it is not a multiple of 16.
+        """
+        if address % MAP_PITCH_BYTES:
+            raise UsageError(f"no tensor map at address {address:#x}")
         struct.pack_into("<Q", self.content, offset, address)
 
 

@@ -9,7 +9,7 @@ from kernelwright.core.errors import UsageError
 from kernelwright.core.units import DTYPE_BYTES
 from kernelwright.toolchain.cuda.driver import MAP_PITCH_BYTES, MAX_BOX, SWIZZLE_MODES, TENSOR_MAP_BYTES, map_pitches
 
-_FIELDS = struct.Struct("<3Q8I")
+_FIELDS = struct.Struct("<3Q9I")
 """`TensorMapFields` of cp_async_bulk_tensor.cuh."""
 MAX_RANK = 3
 
@@ -41,7 +41,9 @@ def pack_tensor_map(
     if found := [reason for is_wrong, reason in reasons if is_wrong]:
         raise UsageError(f"no tensor map of {list(sizes)} with tiles {list(box)}: {found[0]}")
     ones = (1,) * (MAX_RANK - rank)
-    packed = _FIELDS.pack(address, *strides, *(0 for _ in ones), *sizes, *ones, *box, *ones, element_bytes, swizzle)
+    packed = _FIELDS.pack(
+        address, *strides, *(0 for _ in ones), *sizes, *ones, *box, *ones, element_bytes, swizzle, rank
+    )
     return packed.ljust(TENSOR_MAP_BYTES, b"\0")
 
 

@@ -4,9 +4,7 @@ namespace kw {
 
 inline unsigned smem_u32(const void* pointer) { return kw_shared_address(pointer); }
 
-inline unsigned mapa(const void* smem, unsigned block) { return (smem_u32(smem) & 0xffffff) | block << 24; }
-
-inline bool elect_one_sync() { return kw_lane() == 0; }
+inline bool elect_one_sync() { return kw_lane() == 0; }  // any lane, on a GPU
 
 inline void fence_proxy_async() {}
 

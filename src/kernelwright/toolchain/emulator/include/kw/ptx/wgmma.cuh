@@ -1,8 +1,8 @@
-// kw/ptx/wgmma.cuh on the CPU: each thread computes its elements in FP32 from the operands in shared memory, when a wait
-// requires it.
+// kw/ptx/wgmma.cuh on the CPU: each thread computes its elements in FP32 from the operands in shared memory, at random when
+// it issues the operation or when a wait requires it.
 
+#include "kw/emulated/tasks.cuh"
 #include "kw/ptx/cvt.cuh"
-#include "kw/ptx/shared.cuh"
 
 namespace kw {
 
@@ -13,6 +13,8 @@ template <int N>
 inline void wgmma_wait_group(int line = __builtin_LINE()) {
     kw_wait_group(line, kKwMatrixQueue, N);
 }
+
+namespace emulated {
 
 // An operand element, from its bits.
 template <typename T>
@@ -50,20 +52,25 @@ struct DescribedMatrix {
     const char* memory;
     unsigned start, leading, stride;
 
-    DescribedMatrix(unsigned long long descriptor, unsigned block)
-        : memory(static_cast<const char*>(kw_shared_pointer(block << 24))),
-          start(static_cast<unsigned>(descriptor & 0x3fff) << 4),
+    DescribedMatrix(unsigned long long descriptor, unsigned block, unsigned rows, int line)
+        : start(static_cast<unsigned>(descriptor & 0x3fff) << 4),
           leading(static_cast<unsigned>(descriptor >> 16 & 0x3fff) << 4),
-          stride(static_cast<unsigned>(descriptor >> 32 & 0x3fff) << 4) {}
+          stride(static_cast<unsigned>(descriptor >> 32 & 0x3fff) << 4) {
+        if (descriptor >> 49 != 1 << 13) kw_fail(line, " multiplies a matrix without a 128-byte swizzle: not emulated");
+        const unsigned last = start + (offset(rows - 1, 32 / sizeof(Bits) - 1) | 127);
+        memory = static_cast<const char*>(kw_shared_pointer(line, block << 24 | start, last + 1 - start)) - start;
+    }
+    unsigned offset(unsigned row, unsigned k) const {
+        constexpr unsigned kPanel = 128 / sizeof(Bits);
+        return kTransposed ? row / kPanel * leading + k / 8 * stride + k % 8 * 128 + row % kPanel * sizeof(Bits)
+                           : row / 8 * stride + row % 8 * 128 + k * sizeof(Bits);
+    }
 
     // Calls visit(k, element) for the 32 bytes of a row along K.
     template <class Visit>
     void for_row(unsigned row, Visit visit) const {
-        constexpr unsigned kSize = sizeof(Bits), kPanel = 128 / kSize;
-        for (unsigned k = 0; k < 32 / kSize; ++k) {
-            const unsigned offset = kTransposed ? row / kPanel * leading + k / 8 * stride + k % 8 * 128 + row % kPanel * kSize
-                                                : row / 8 * stride + row % 8 * 128 + k * kSize;
-            const unsigned at = start + offset, swizzled = at ^ ((at >> 7 & 7) << 4);
+        for (unsigned k = 0; k < 32 / sizeof(Bits); ++k) {
+            const unsigned at = start + offset(row, k), swizzled = at ^ ((at >> 7 & 7) << 4);
             visit(k, Operand<T>::decode(*reinterpret_cast<const Bits*>(memory + swizzled)));
         }
     }
@@ -76,8 +83,8 @@ struct MatrixProduct {
     float* d;
     unsigned long long desc_a, desc_b;
     unsigned registers[4][4];  // of A, if it is not in shared memory: those of the four lanes with the same rows
-    unsigned block;
-    int thread;
+    unsigned block, thread;
+    int line;
     bool accumulate, a_in_registers;
 
     void load_a(float (&a)[2][kDepth]) const {
@@ -90,14 +97,14 @@ struct MatrixProduct {
                     }
             return;
         }
-        const DescribedMatrix<A, kTransposeA> matrix(desc_a, block);
+        const DescribedMatrix<A, kTransposeA> matrix(desc_a, block, 64, line);
         for (int half = 0; half < 2; ++half)
             matrix.for_row(thread / 32 * 16 + thread % 32 / 4 + 8 * half, [&](int k, float x) { a[half][k] = x; });
     }
     void run() const {
         float a[2][kDepth];
         load_a(a);
-        const DescribedMatrix<B, kTransposeB> matrix(desc_b, block);
+        const DescribedMatrix<B, kTransposeB> matrix(desc_b, block, N, line);
         for (int i = 0; i < N / 4; ++i) {
             float sums[2] = {};
             matrix.for_row(i / 2 * 8 + thread % 4 * 2 + i % 2, [&](int k, float b) {
@@ -110,21 +117,24 @@ struct MatrixProduct {
             }
         }
     }
-    static void run_task(const void* task) { static_cast<const MatrixProduct*>(task)->run(); }
-    void queue() {
-        static_assert(sizeof(MatrixProduct) <= kKwTaskBytes);
+    void issue() {
         block = kw_cluster_rank();
-        thread = threadIdx.x % 128;
-        kw_queue(kKwMatrixQueue, run_task, this, sizeof *this);
+        thread = kw_thread() % 128;
+        queue(kKwMatrixQueue, *this);
     }
 };
 
+}  // namespace emulated
+
 template <typename A, typename B, int N, bool kTransposeA = false, bool kTransposeB = false>
 struct wgmma_mma_async {
-    static void issue(float (&d)[N / 2], unsigned long long desc_a, unsigned long long desc_b, bool accumulate) {
-        MatrixProduct<A, B, N, kTransposeA, kTransposeB> product{d, desc_a, desc_b};
+    static_assert(N % 8 == 0 && N <= 256 && (sizeof(typename emulated::Operand<A>::Bits) == 2 || !(kTransposeA || kTransposeB)));
+    static void issue(float (&d)[N / 2], unsigned long long desc_a, unsigned long long desc_b, bool accumulate,
+                      int line = __builtin_LINE()) {
+        emulated::MatrixProduct<A, B, N, kTransposeA, kTransposeB> product{d, desc_a, desc_b};
+        product.line = line;
         product.accumulate = accumulate;
-        product.queue();
+        product.issue();
     }
 };
 
@@ -134,11 +144,12 @@ struct wgmma_mma_async_registers {
                       int line = __builtin_LINE()) {
         unsigned warp[32][4];
         kw_exchange(line, a, 4, warp[0]);
-        MatrixProduct<f16, f16, N, false, false> product{d, 0, desc_b};
+        emulated::MatrixProduct<f16, f16, N, false, false> product{d, 0, desc_b};
         memcpy(product.registers, warp[kw_lane() / 4 * 4], sizeof product.registers);
+        product.line = line;
         product.accumulate = accumulate;
         product.a_in_registers = true;
-        product.queue();
+        product.issue();
     }
 };
 
