@@ -469,7 +469,7 @@ unsigned Worker::shared_address(const void* pointer) const {
 }
 
 void* Worker::shared_pointer(int line, unsigned address, unsigned bytes) {
-  thread_local static char other[256 * 1024];
+  alignas(128) thread_local static char other[256 * 1024];
   const unsigned rank = address >> 24;
   char* const pointer = address_base() + (int(address << 8) >> 8);
   if (rank >= cluster_ || blocks_[rank].exited == block_threads_) {
