@@ -16,7 +16,7 @@ from kernelwright.toolchain.cpp import FLAGS, IS_MACOS, compile_shared
 from kernelwright.toolchain.emulator.source import CudaSource
 
 RUNTIME_DIR = Path(__file__).parent
-RUNTIME = ("fibers.h", "runtime.h", "process_hooks.h", "runtime.cpp")
+RUNTIME = ("fibers.h", "runtime.h", "process_hooks.h", "runtime.cpp", "cluster.cpp", "interface.cpp")
 _CUDA_DIALECT_FLAGS = ("-fno-strict-aliasing", "-fvisibility=hidden", "-w", *(() if IS_MACOS else ("-fno-gnu-unique",)))
 _BASE_FLAGS = tuple(flag for flag in FLAGS if flag not in ("-O3", "-fopenmp"))
 RELEASE_FLAGS = (*FLAGS, *_CUDA_DIALECT_FLAGS)
