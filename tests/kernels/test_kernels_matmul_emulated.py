@@ -274,6 +274,14 @@ def test_a_call_is_repeated_for_the_same_layouts(multiplied, dtype):
     torch.testing.assert_close(got, linear(memory[: 70 * 128].view(70, 128), weight, bias), rtol=0, atol=0)
 
 
+@pytest.mark.parametrize("columns", [60, 64])
+def test_gated_halves_that_tma_cannot_address(multiplied, columns):
+    a, b = torch.randn(70, 64).bfloat16(), torch.randn(64, 2 * columns).bfloat16() / 8
+    gate, up = (a.double() @ b.double()).chunk(2, -1)
+    got = gemm(a, b, activation="swiglu")
+    torch.testing.assert_close(got.double(), F.silu(gate) * up, rtol=2**-7, atol=1e-3)
+
+
 def test_gradients_in_the_emulator(multiplied):
     a, b, bias = (torch.randn(*size, requires_grad=True) for size in ((33, 40), (40, 56), (56,)))
     dy = torch.randn(33, 56)

@@ -43,7 +43,7 @@ from kernelwright.verification.transport.control_block import MAX_EXTENTS
 from kernelwright.verification.transport.state import State, named_state
 from kernelwright.verification.transport.tensor_codec import PLAIN_TYPES, describe_structure, extract_storages
 
-REDRAW_START_INDEX = 2_000_000
+REDRAW_START_INDEX, IDLE_START_INDEX = 2_000_000, 3_000_000
 """Redrawn sets of a kind have indices from here on."""
 NUM_TIMED_RUNS = 3
 NO_KIND_INDEX = -1

@@ -11,6 +11,7 @@ from typing import Protocol
 
 from kernelwright.core.units import time_text
 from kernelwright.core.verdict import Reason
+from kernelwright.measure.clock import wall_s
 from kernelwright.measure.clock_agreement import (
     MIN_OBSERVED_CALLS,
     MIN_TIME_US,
@@ -27,7 +28,8 @@ from kernelwright.verification.call_series import CheckedSeries, SeriesPlan
 from kernelwright.verification.execution import ObservedCall
 from kernelwright.verification.input_set import InputSet
 from kernelwright.verification.output_checker import OutputChecker
-from kernelwright.verification.reference import REDRAW_START_INDEX, Reference
+from kernelwright.verification.reference import IDLE_START_INDEX, REDRAW_START_INDEX, Reference
+from kernelwright.verification.transport.client import CallResult
 from kernelwright.verification.transport.runners import InspectedRunner
 
 NUM_CALLS, NUM_CHECKED = 12, 3
@@ -40,6 +42,9 @@ MAX_BATCHES = {"cpu": 4, "cuda": 12}
 """Including batches during which other processes used the device, or the host so much that no call was observed while
 it ran: short ones are timed in series."""
 
+IDLE_CALLS, IDLE_CALLS_S = 48, 2.0
+"""Calls before a candidate is rejected for work between them, and the time after which there are no more: Linux counts
+computing time at its ticks, every 4 ms, which looks like work in a few calls."""
 NUM_SERIES, SERIES_US, MAX_SERIES_CALLS = 3, 10_000.0, 16
 """Series that are checked, the time of the reference that the calls of one take, and their largest number of calls."""
 
@@ -117,15 +122,22 @@ class TimedVerification:
         """Repeat calls that were near the limit of accuracy until they decide; the reason to reject, or None."""
 
         def draw(number: int) -> DrawResult:
-            index = REDRAW_START_INDEX + number
-            (inputs,), seed = self.reference.make_timed_inputs(index), self.reference.call_seed(index)
-            result = self.runner.client.call(inputs, read_outputs=True, seed=seed)
+            result, inputs, seed = self._redraw(REDRAW_START_INDEX + number)
             assert result.observed
             input_set = self.reference.make_timed_set(inputs, seed)
             return DrawResult(checker.check(result.observed, input_set), checker.limit_ratio)
 
         reasons = (checker.near_limits.decide(kind, draw) for kind in list(checker.near_limits.pending))
         return next(filter(None, reasons), None)
+
+    def _redraw(self, index: int) -> tuple[CallResult, Args, int]:
+        """One more call, its inputs and its seed."""
+        (inputs,), seed = self.reference.make_timed_inputs(index), self.reference.call_seed(index)
+        return self.runner.client.call(inputs, read_outputs=True, seed=seed), inputs, seed
+
+    def _find_idle_work(self) -> Reason | None:
+        output_bytes = sum(self.runner.client.output_sizes_bytes)
+        return find_idle_work(self._timed_calls, self.runner.null_calls, output_bytes, len(self.runner.state_kinds))
 
     @property
     def _device_is_shared(self) -> bool:
@@ -139,11 +151,12 @@ class TimedVerification:
     def find_false_time(self) -> Reason | None:
         """The reason to reject a time that is not all of the work: work between the calls, or a self-reported time
         that contradicts the external timer; else None."""
-        output_bytes = sum(self.runner.client.output_sizes_bytes)
-        if reason := find_idle_work(
-            self._timed_calls, self.runner.null_calls, output_bytes, len(self.runner.state_kinds)
-        ):
-            return reason
+        if self._find_idle_work():
+            end_s, indices = wall_s() + IDLE_CALLS_S, itertools.count(IDLE_START_INDEX)
+            while len(self._timed_calls) < IDLE_CALLS and wall_s() < end_s:
+                self._timed_calls.append(self._redraw(next(indices))[0].timed_call)
+            if reason := self._find_idle_work():
+                return reason
         if len(self._false_times) < MIN_FALSE_TIMES:
             return None
         clocks = self._false_times[-1]

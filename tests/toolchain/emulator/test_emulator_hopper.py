@@ -124,6 +124,12 @@ def test_tma_swizzles_fills_with_zeros_and_clips(x, y):
     assert torch.equal(out, matrix * inside)
 
 
+def test_the_first_column_of_a_swizzled_tile_is_aligned_to_16_bytes():
+    arguments = [tensor_map(torch.randn(70, 40), (32, 16)), tensor_map(torch.randn(70, 40), (32, 16)), torch.zeros(512)]
+    with pytest.raises(CandidateError, match="not aligned to 16 bytes"):
+        EmulatedKernel(COPY, "copy")(1, 32, [*arguments, 6, 0])
+
+
 def test_a_tile_is_nan_until_its_barrier_completes():
     text = COPY.replace("kw::mbarrier_wait_parity(&full, 0);", "").replace("__syncthreads();\n    if", "if", 1)
     matrix, shared = torch.randn(16, 32), torch.zeros(512)

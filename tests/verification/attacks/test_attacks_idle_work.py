@@ -42,3 +42,4 @@ def test_computing_before_every_call_is_found():
     assert not find_idle_work(computing([900.0] * 8), null, 0, 0), "less than a quarter of a call"
     assert not find_idle_work(computing([1500.0] * 8), null, 0, 10), "a worker describes parameters"
     assert not find_idle_work(computing([50.0] * 4 + [4000.0] * 4), null, 0, 0), "the worker waited for the verifier"
+    assert not find_idle_work(computing([1100.0] * 8), computing([0.0] * 6 + [4000.0] * 2), 0, 0), "counted at ticks"

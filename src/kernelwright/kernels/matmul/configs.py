@@ -15,7 +15,7 @@ BLOCK_SCALE_REGISTERS = (40, 232)
 """With scales of blocks, for which the producer computes addresses."""
 
 
-PREFETCH_BYTES, EARLY_TRIGGER = 0, 0
+PREFETCH_BYTES, EARLY_TRIGGER = 0, 2
 """Bytes of the weights of a block's first tile that it loads into the L2 while the previous kernel ends, and when it
 lets the next kernel start: 0 at its end, 1 at once, 2 after its last load. Not measured, so that both are off: early
 triggers slow row kernels down (docs/findings/launches-programmatic-dependent-launch.md)."""

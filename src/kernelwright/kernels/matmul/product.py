@@ -14,7 +14,7 @@ from kernelwright.kernels.matmul.emulated import launch_emulated
 from kernelwright.kernels.matmul.epilogue import ACTIVATIONS, BF16_ACTIVATIONS, STATISTICS, Epilogue
 from kernelwright.kernels.matmul.fallback import apply_activation, multiply_with_torch
 from kernelwright.kernels.matmul.launch import GemmLaunch, count_multiprocessors, current_stream
-from kernelwright.kernels.matmul.operands import ELEMENT_TYPES, is_readable, prepare_operand
+from kernelwright.kernels.matmul.operands import ELEMENT_TYPES, TMA_ALIGNMENT, is_readable, prepare_operand
 from kernelwright.kernels.matmul.repeats import THREAD, AnyRepeat, Remembered, Repeat, call_key
 from kernelwright.kernels.matmul.selection import MAX_FEW_ROWS, can_split_in_loop, choose_config, emulation_pays
 from kernelwright.kernels.rows.launcher import device_guard
@@ -176,8 +176,8 @@ def _launch_direct(
     blocks, scale_b = epilogue.has_block_scales, epilogue.scale_b
     scale_b = scale_b.mT if scale_b is not None and scale_b.dim() > 1 else scale_b
     sides = [
-        _prepare(a, epilogue.scale_a, blocks=blocks, is_few=m <= MAX_FEW_ROWS),
-        _prepare(b_rows, scale_b, blocks=blocks),
+        _prepare(a, epilogue.scale_a, blocks=blocks, k_major_only=m <= MAX_FEW_ROWS),
+        _prepare(b_rows, scale_b, blocks=blocks, k_major_only=not _can_read_halves(b_rows, variant)),
     ]
     if (sides[0].scale is None) != (sides[1].scale is None):
         sides = [replace(one, scale=_ones(one)) if one.scale is None else one for one in sides]
@@ -210,10 +210,16 @@ def _launch_direct(
     return Repeat(launch, a.device.index, config.swapped) if is_plain else None, statistics
 
 
-def _prepare(rows: Tensor, scale: Tensor | None, *, blocks: bool, is_few: bool = False) -> Side:
+def _can_read_halves(b_rows: Tensor, variant: Variant) -> bool:
+    """Whether TMA can read the second half of the rows of a gated product if they are contiguous: not in the middle of
+    16 bytes."""
+    return not variant.gated or b_rows.shape[1] // 2 * b_rows.element_size() % TMA_ALIGNMENT == 0
+
+
+def _prepare(rows: Tensor, scale: Tensor | None, *, blocks: bool, k_major_only: bool) -> Side:
     """An operand; few rows are copied if they are transposed, since their tile may be narrower than a panel."""
     kind = "tf32" if rows.dtype == torch.float32 else ELEMENT_TYPES[rows.dtype]
-    operand = prepare_operand(rows, k_major_only=rows.element_size() != 2 or is_few)
+    operand = prepare_operand(rows, k_major_only=rows.element_size() != 2 or k_major_only)
     if scale is not None and blocks:
         scale = scale.reshape(rows.shape[0] if scale.dim() > 2 else 1, -1, scale.shape[-1])
     elif scale is not None:

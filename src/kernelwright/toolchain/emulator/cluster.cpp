@@ -62,15 +62,22 @@ void* Worker::shared_pointer(int line, unsigned address, unsigned bytes) {
 // ---- Asynchronous operations.
 void Worker::run_later(const Task& task) {
   if (__tsan_release) __tsan_release(&copies_);
+  const UnrecordedAccesses unrecorded;
   copies_.push_back(task);
+}
+
+Task Worker::take_copy() {
+  const UnrecordedAccesses unrecorded;
+  std::swap(copies_[random() % copies_.size()], copies_.back());
+  const Task task = copies_.back();
+  copies_.pop_back();
+  return task;
 }
 
 // Runs one copy, any of them; false if there is none.
 bool Worker::run_copy() {
   if (copies_.empty()) return false;
-  std::swap(copies_[random() % copies_.size()], copies_.back());
-  const Task task = copies_.back();
-  copies_.pop_back();
+  const Task task = take_copy();
   if (__tsan_acquire) __tsan_acquire(&copies_);
   task.run(task.content);
   ++signals_;
@@ -93,6 +100,7 @@ void Worker::queue(KwQueue number, void (*run)(const void*), const void* content
   TaskQueue& queue = current().queues[number];
   if (number == kKwMatrixQueue && queue.tasks.empty() && random() % 2) return run(content);
   if (__tsan_release) __tsan_release(&queue);
+  const UnrecordedAccesses unrecorded;
   queue.tasks.push_back(make_task(run, content, bytes, queue.group));
 }
 
@@ -109,6 +117,7 @@ void Worker::run_groups(TaskQueue& queue, unsigned groups) {
   if (__tsan_acquire) __tsan_acquire(&queue);
   for (auto task = first; task != end; ++task) task->run(task->content);
   if (__tsan_release) __tsan_release(&queue);
+  const UnrecordedAccesses unrecorded;
   queue.tasks.erase(first, end);
 }
 

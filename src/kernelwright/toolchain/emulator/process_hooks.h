@@ -13,6 +13,8 @@ void __tsan_switch_to_fiber(void*, unsigned) KW_WEAK;
 void __tsan_set_fiber_name(void*, const char*) KW_WEAK;
 void __tsan_acquire(void*) KW_WEAK;
 void __tsan_release(void*) KW_WEAK;
+void __tsan_ignore_thread_begin() KW_WEAK;
+void __tsan_ignore_thread_end() KW_WEAK;
 void __sanitizer_start_switch_fiber(void**, const void*, size_t) KW_WEAK;
 void __sanitizer_finish_switch_fiber(void*, const void**, size_t*) KW_WEAK;
 void __asan_poison_memory_region(const volatile void*, size_t) KW_WEAK;
@@ -21,6 +23,16 @@ void __asan_poison_memory_region(const volatile void*, size_t) KW_WEAK;
 namespace {
 
 constexpr unsigned kNoSync = 1;  // flag of __tsan_switch_to_fiber: a switch does not synchronize
+
+// While one exists, ThreadSanitizer ignores what this thread accesses: memory of the runtime itself.
+struct UnrecordedAccesses {
+  UnrecordedAccesses() {
+    if (__tsan_ignore_thread_begin) __tsan_ignore_thread_begin();
+  }
+  ~UnrecordedAccesses() {
+    if (__tsan_ignore_thread_end) __tsan_ignore_thread_end();
+  }
+};
 
 // The library that contains a launch's kernel.
 struct Module {

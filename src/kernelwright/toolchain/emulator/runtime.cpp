@@ -96,6 +96,11 @@ class Worker {
     if (__tsan_create_fiber) make_tsan_fibers();
   }
 
+  ~Worker() {
+    for (char& one : cluster_objects_)
+      if (__tsan_acquire) __tsan_acquire(&one);  // the fibers' accesses come before the end of their memory
+  }
+
   bool run(unsigned long cluster);
   void wait(State state, int line);
   void poll(int line, const char* barrier, bool has_time_limit = false);
@@ -129,6 +134,7 @@ class Worker {
   bool run_warp(unsigned first);
   void make_resident(unsigned rank);
   char* address_base() const;
+  Task take_copy();
   bool run_copy();
   bool end_time_limits();
   unsigned random() { return (random_ = random_ * 1664525 + 1013904223) >> 16; }
@@ -262,7 +268,10 @@ bool Worker::run(unsigned long cluster) {
     thread.exchange_phase = 0;
     thread.cluster_phase = cluster_phase_;
     thread.has_arrived = false;
-    for (TaskQueue& queue : thread.queues) queue = {};
+    for (TaskQueue& queue : thread.queues) {
+      queue.tasks.clear();
+      queue.group = 0;
+    }
     thread.index = index_of(i % block_threads_, launch_.block);
     thread.context.prepare(stacks.base(i), fiber_entry);
   }

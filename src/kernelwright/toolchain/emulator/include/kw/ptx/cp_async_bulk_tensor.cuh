@@ -35,6 +35,8 @@ struct Tile {
         memcpy(&map, from, sizeof map);
         if (map.rank != rank) kw_fail(line, " copies a tile with a number of coordinates that its tensor map does not have");
         if (smem % 128) kw_fail(line, " copies a tile whose shared memory is not aligned to 128 bytes");
+        if (map.swizzle && x * static_cast<long long>(map.element_bytes) % 16)  // an illegal instruction on an H200
+            kw_fail(line, " copies a swizzled tile whose first column is not aligned to 16 bytes");
     }
     // Calls visit(element in shared memory, element of the tensor or null).
     template <class Visit>
