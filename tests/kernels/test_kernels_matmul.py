@@ -10,7 +10,7 @@ import torch
 from torch.nn import functional as F
 
 from kernelwright.core.errors import DeviceError, UsageError
-from kernelwright.kernels.matmul import product, selection
+from kernelwright.kernels.matmul import product
 from kernelwright.kernels.matmul.configs import MAX_SHARED_BYTES, GemmConfig, Variant
 from kernelwright.kernels.matmul.launch import compile_product
 from kernelwright.kernels.matmul.op import gemm, linear
@@ -47,12 +47,6 @@ gpu = pytest.mark.gpu
 def emulate_all(monkeypatch):
     """FP32 products of all sizes take the kernel."""
     monkeypatch.setattr(product, "emulation_pays", lambda *_, **__: True)
-
-
-@pytest.fixture
-def in_loop(monkeypatch):
-    """Few rows of FP32 leave the splitting of the weights to the main loop."""
-    monkeypatch.setattr(selection, "IN_LOOP_IS_CHOSEN", True)
 
 
 def strided(rows, columns, layout, dtype):
@@ -172,7 +166,6 @@ def test_emulated_fp32_is_no_less_accurate_than_fmas(kind):
     assert own.abs().max() <= fma.abs().max()
 
 
-@pytest.mark.usefixtures("in_loop")
 @gpu
 @pytest.mark.parametrize("m", [1, 7, 16, 33, 64, 100, 128])
 @pytest.mark.parametrize("kind", ["normal", "positive", "wide"])
@@ -191,7 +184,6 @@ def test_few_rows_of_fp32_are_no_less_accurate_than_fmas_in_order(m, kind):
         assert (linear(x, weight) - exact).norm() <= (fma - exact).norm() + 2**-24 * exact.norm(), (n, k)
 
 
-@pytest.mark.usefixtures("in_loop")
 @gpu
 @pytest.mark.parametrize("out_dtype", [torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("n", [1000, 17000])
@@ -208,7 +200,6 @@ def test_few_rows_of_fp32_with_an_epilogue_and_other_operands(n, out_dtype):
                 require_close(got, F.gelu(sums), max(TOLERANCE[out_dtype], 4e-6), 256)
 
 
-@pytest.mark.usefixtures("in_loop")
 @gpu
 def test_weights_that_terms_cannot_hold_are_found_in_the_main_loop():
     x, weight, bias = (
@@ -379,8 +370,8 @@ def test_an_operand_that_tma_reads_is_not_copied():
 
 def test_few_transposed_rows_are_copied_since_their_tile_is_narrow():
     few = torch.ones(1, 48, 8, dtype=torch.bfloat16).mT
-    assert not product._prepare(few, None, blocks=False, is_few=True).transposed
-    assert product._prepare(few, None, blocks=False).transposed
+    assert not product._prepare(few, None, expand_scale=False, k_major_only=True).transposed
+    assert product._prepare(few, None, expand_scale=False, k_major_only=False).transposed
 
 
 @pytest.mark.parametrize("m", [1, 8, 16, 17, 64, 65, 128, 1000, 8192])
@@ -392,14 +383,15 @@ def test_a_chosen_tile_fits_the_chip(m, n, k):
         assert replace(variant, bias=True).shared_bytes(config) <= MAX_SHARED_BYTES
 
 
-@pytest.mark.usefixtures("in_loop")
 def test_few_rows_of_fp32_leave_the_splitting_of_the_weights_to_the_main_loop():
     def choose(m, n, in_loop=True):
         return choose_emulated(m, n, 4096, 1, FP32_TERMS, 132, in_loop=in_loop)
 
     few = choose(20, 4096)
-    assert few.split_in_loop and few.swapped and few.block_n == 32 and few.split_k == 4
+    assert few.split_in_loop and few.swapped and few.block_n == 32
     assert choose(128, 32768).block_n == 128 and choose(128, 32768).split_k == 1
+    blocks = {n: -(-n // one.block_m) * one.split_k for n in (512, 1024, 2048, 6144, 8192) for one in (choose(8, n),)}
+    assert all(32 <= count <= 132 for count in blocks.values()), "the weights are read by many multiprocessors"
     assert not choose(20, 4096, in_loop=False).split_in_loop
 
 
@@ -407,22 +399,20 @@ def test_blocks_share_the_steps_of_emulated_products_with_few_tiles():
     def split_k(m, n, k, batch=1):
         return choose_emulated(m, n, k, batch, FP32_TERMS, 132, in_loop=False).split_k
 
-    assert split_k(1024, 1024, 1024) == 2
-    assert split_k(512, 512, 512) == 8
-    assert split_k(512, 512, 128) == 2
+    assert split_k(256, 256, 1 << 19) == 8
+    assert split_k(128, 1024, 1024) == 2
     assert split_k(512, 512, 512, batch=8) == 1
     assert split_k(4096, 4096, 4096) == 1
 
 
-@pytest.mark.usefixtures("in_loop")
 def test_emulation_pays_where_operations_outweigh_the_splitting():
     for shape in [(1024, 1024, 1024), (8192, 8192, 8192), (128, 4096, 4096), (16384, 16384, 32)]:
         assert emulation_pays(*shape, 1, in_loop=False), shape
     for shape in [(1, 4096, 4096), (16, 14336, 4096), (256, 256, 256), (64, 64, 1 << 20)]:
         assert not emulation_pays(*shape, 1, in_loop=False), shape
+    assert not emulation_pays(1, 4096, 4096, 1, in_loop=True)
     assert emulation_pays(256, 256, 256, 64, in_loop=False)
-    assert emulation_pays(64, 14336, 4096, 1, in_loop=True) and not emulation_pays(64, 14336, 4096, 1, in_loop=False)
-    assert not emulation_pays(8, 14336, 4096, 1, in_loop=True)
+    assert emulation_pays(8, 14336, 4096, 1, in_loop=True) and not emulation_pays(8, 14336, 4096, 1, in_loop=False)
 
 
 def test_fewer_waves_are_preferred():
@@ -445,7 +435,7 @@ def test_fewer_waves_are_preferred():
         (replace(IN_LOOP, block_n=64, num_stages=4, split_k=4), FP32_TERMS, "HGMMA.64x64x16"),
         (replace(IN_LOOP, block_n=128), FP32_TERMS, "HGMMA.64x128x16"),
         (FP8_TILES[0][0], Variant("e4m3", "e4m3", "bf16", "bf16", scales=True), "QGMMA.64x128x32"),
-        (FP8_TILES[1][0], Variant("e4m3", "e4m3", "bf16", "bf16", block_scales=True), "QGMMA.64x192x32"),
+        (FP8_TILES[1][0], Variant("e4m3", "e4m3", "bf16", "bf16", block_scales=True), "QGMMA.64x128x32"),
         (choose_config(8, 6144, 4096, 1, BF16, 132), BF16, "HGMMA.64x8x16"),
     ],
     ids=[

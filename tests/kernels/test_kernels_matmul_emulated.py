@@ -16,7 +16,15 @@ from kernelwright.kernels.matmul.op import gemm, linear
 from kernelwright.kernels.matmul.operands import ELEMENT_TYPES
 from kernelwright.kernels.matmul.product import multiply
 from kernelwright.kernels.matmul.search_space import WIDE_TILES
-from kernelwright.kernels.matmul.selection import FP8_TILES, IN_LOOP_COLUMNS, SPLIT_TILE, TILES, _fit, permits
+from kernelwright.kernels.matmul.selection import (
+    EMULATED_TILES,
+    FP8_TILES,
+    IN_LOOP_COLUMNS,
+    SPLIT_TILE,
+    TILES,
+    _fit,
+    permits,
+)
 
 OUT_EPS = {torch.bfloat16: 2**-8, torch.float16: 2**-11, torch.float32: 2**-23}
 FP8 = (torch.float8_e4m3fn, torch.float8_e5m2)
@@ -46,6 +54,7 @@ CONFIGS = {
     torch.float8_e5m2: [FP8_TILES[0][0]],
     torch.float32: [
         *(replace(SPLIT_TILE, split_k=split) for split in (1, 2, 8)),
+        *(tile for tile, _, _ in EMULATED_TILES),
         *(
             replace(SPLIT_TILE, block_n=columns, num_stages=8, swapped=True, split_in_loop=True, split_k=split)
             for columns, split in itertools.product(IN_LOOP_COLUMNS, (1, 4))
@@ -115,10 +124,12 @@ def make_epilogue(rng, shape, dtype, out_dtype, config):
     if rng.random() < 0.5:
         options["residual"] = make_matrix(rng, batch, m, n, out_dtype)
     can_change_columns = not config.swapped and config.split_k == 1 and dtype != torch.float32
-    if dtype in FP8 and (kind := rng.choice(("none", "rows", "blocks", "blocks"))) != "none":
-        sizes = (
-            ((batch, m, -(-k // 128)), (-(-k // 128), -(-n // 128))) if kind == "blocks" else ((batch, m, 1), (1, n))
-        )
+    if dtype in FP8 and (kind := rng.choice(("none", "tensors", "rows", "blocks", "blocks"))) != "none":
+        sizes = {
+            "blocks": ((batch, m, -(-k // 128)), (-(-k // 128), -(-n // 128))),
+            "rows": ((batch, m, 1), (1, n)),
+            "tensors": ((1, 1), (1, 1)),
+        }[kind]
         options["scale_a"], options["scale_b"] = (torch.rand(size) + 0.5 for size in sizes)
     elif can_change_columns and rng.random() < 0.3:
         options |= {"statistics": rng.choice(("square_sum", "log_sum_exp"))}

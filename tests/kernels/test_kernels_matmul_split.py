@@ -5,17 +5,25 @@ from dataclasses import replace
 import pytest
 import torch
 
-from kernelwright.kernels.matmul.split_operands import SOURCE, THREADS, Layout, OperandTerms, pack_split
+from kernelwright.kernels.matmul.split_operands import (
+    FIND_LARGEST,
+    SOURCE,
+    SPLIT,
+    THREADS,
+    Layout,
+    OperandTerms,
+    pack_split,
+)
 from kernelwright.toolchain.emulator.launcher import EmulatedKernel
 
-BY_ROWS, BY_COLUMNS = (Layout.BLOCK_ROWS, Layout.WARP_ROWS), (Layout.COLUMNS_32, Layout.COLUMNS_8)
+BY_ROWS, BY_COLUMNS = (Layout.BLOCK_ROWS, Layout.WARP_ROWS), (Layout.COLUMNS, Layout.COLUMN_TILES)
 LAYOUTS = (*BY_ROWS, *BY_COLUMNS)
 
 
 def terms_of(rows, layout, offset=0):
     terms = OperandTerms.of(rows, offset, 132)
     assert terms.is_transposed == (layout in BY_COLUMNS)
-    return replace(terms, layout=layout)
+    return replace(terms, layout=layout, chunks=1 + 2 * (layout == Layout.COLUMN_TILES))
 
 
 def split(*operands):
@@ -25,8 +33,8 @@ def split(*operands):
     workspace = torch.full((second.end,), 0xFF, dtype=torch.uint8)  # NaN
     base = workspace.data_ptr()
     packed = pack_split(first, second, operands[0][0].data_ptr(), operands[-1][0].data_ptr(), base)
-    kernel = EmulatedKernel(SOURCE.read_text(), "split_operands", path=str(SOURCE))
-    kernel(first.blocks + second.blocks, THREADS, [packed])
+    for entry in (FIND_LARGEST, SPLIT):
+        EmulatedKernel(SOURCE.read_text(), entry, path=str(SOURCE))(first.blocks + second.blocks, THREADS, [packed])
     found = []
     for terms in (first, second)[: len(operands)]:
         inverse = workspace.view(torch.float32)[terms.inverse_scale // 4 :][: terms.shape[0] * terms.shape[1]]
@@ -43,7 +51,7 @@ def assert_holds(rows, terms):
 
 def draw(layout, batch, count, k):
     """Rows of many magnitudes with gaps between lines."""
-    memory = torch.empty(batch, k, count + 3).mT if layout in BY_COLUMNS else torch.empty(batch, count, k + 2)
+    memory = torch.empty(batch, k, count + 3 + k % 2).mT if layout in BY_COLUMNS else torch.empty(batch, count, k + 2)
     rows = torch.randn(batch, count, k) * torch.exp2(torch.randint(-20, 20, (batch, count, 1)).float())
     return memory[:, :count, :k].copy_(rows)
 
@@ -107,5 +115,6 @@ def test_terms_for_a_product_that_splits_the_other_operand(layout, gap):
 def test_the_layout_follows_from_the_strides_and_the_size():
     assert OperandTerms.of(torch.empty(1, 4, 2048), 0, 132).layout == Layout.WARP_ROWS
     assert OperandTerms.of(torch.empty(1, 4, 2052), 0, 132).layout == Layout.BLOCK_ROWS
-    assert OperandTerms.of(torch.empty(1, 16, 8192).mT, 0, 132).layout == Layout.COLUMNS_32
-    assert OperandTerms.of(torch.empty(1, 16, 64).mT, 0, 132).layout == Layout.COLUMNS_8
+    assert OperandTerms.of(torch.empty(1, 16, 8192).mT, 0, 132).layout == Layout.COLUMNS
+    tiled = OperandTerms.of(torch.empty(1, 4096, 4096).mT, 0, 132)
+    assert tiled.layout == Layout.COLUMN_TILES and tiled.chunks * 32 >= 4 * 132

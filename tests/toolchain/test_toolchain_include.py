@@ -110,6 +110,7 @@ WRAPPERS = {
     "setmaxnreg_inc": ("setmaxnreg", "kw::setmaxnreg_inc<232>();", r"USETMAXREG\.TRY_ALLOC"),
     "setmaxnreg_dec": ("setmaxnreg", "kw::setmaxnreg_dec<40>();", r"USETMAXREG\.DEALLOC"),
     "prefetch_tensormap": ("cp_async_bulk_tensor", "kw::prefetch_tensormap(&map);", r"UTMACCTL\.PF"),
+    "cp_async_bulk": ("cp_async_bulk", "kw::cp_async_bulk(&held[0], x, 16, &barrier);", r"UBLKCP"),
     "cp_async_bulk_tensor_2d": (
         "cp_async_bulk_tensor",
         "kw::cp_async_bulk_tensor_2d(&held[0], &map, &barrier, n, 0);",

@@ -11,8 +11,6 @@ BARRIER_BYTES = 256
 """At least the mbarriers of a pipeline of 16 stages."""
 REGISTERS = {1: (0, 0), 2: (24, 240), 3: (32, 160)}
 """Registers per thread of the producer and the consumers, by the number of consumer warpgroups; 0: as launched."""
-BLOCK_SCALE_REGISTERS = (40, 232)
-"""With scales of blocks, for which the producer computes addresses."""
 
 
 PREFETCH_BYTES, EARLY_TRIGGER = 0, 2
@@ -76,6 +74,7 @@ class Variant:
         a, b, out, extra: element types of the operands, the output, and of bias and residual.
         transpose_a, transpose_b: the operand is contiguous along M or N.
         tma_store: the output is stored through TMA.
+        scalar_scales: `scales` are one number of each operand.
         activation: of `kw/epilogue/activation.cuh`.
         gated: B holds the gate and the other factor; the output is silu(gate) times that.
         block_scales: FP32 scales of 128 elements along K, of each row of A and each 128 rows of B.
@@ -92,6 +91,7 @@ class Variant:
     bias: bool = False
     residual: bool = False
     scales: bool = False
+    scalar_scales: bool = False
     activation: str = "Identity"
     gated: bool = False
     block_scales: bool = False
@@ -100,8 +100,9 @@ class Variant:
     def shared_bytes(self, config: GemmConfig) -> int:
         """Dynamic shared memory of a block."""
         store = STORE_BUFFERS * STORE_BUFFER_BYTES if self.tma_store else 0
-        factors = 4 * self.out_columns(config) * (self.bias + self.scales) if not config.swapped else 0
-        scales = 4 * (config.block_m + -(-config.block_n // 64)) if self.block_scales else 0
+        column_scales = self.scales and not self.scalar_scales
+        factors = 4 * self.out_columns(config) * (self.bias + column_scales) if not config.swapped else 0
+        scales = 4 * (config.block_m + 4) if self.block_scales else 0
         stages = config.num_stages * (self.stage_bytes(config) + scales)
         return stages + config.num_consumers * (store + factors + 8) + BARRIER_BYTES
 
@@ -141,8 +142,6 @@ ELEMENT_BYTES = {"bf16": 2, "f16": 2, "f32": 4, "tf32": 4, "e4m3": 1, "e5m2": 1}
 def make_defines(config: GemmConfig, variant: Variant) -> dict[str, str]:
     """Macros of `gemm_sm90.cu`."""
     producer, consumer = REGISTERS[config.num_consumers] if config.min_blocks == 1 else (0, 0)
-    if variant.block_scales:
-        producer, consumer = BLOCK_SCALE_REGISTERS
     weight_rows = config.block_m * (1 + config.split_in_loop) if config.swapped else config.block_n  # of 128 bytes
     values = {
         "BLOCK_M": config.block_m,
@@ -175,6 +174,7 @@ def make_defines(config: GemmConfig, variant: Variant) -> dict[str, str]:
         "HAS_BIAS": int(variant.bias),
         "HAS_RESIDUAL": int(variant.residual),
         "HAS_SCALES": int(variant.scales),
+        "SCALAR_SCALES": int(variant.scalar_scales),
         "GATED": int(variant.gated),
         "BLOCK_SCALES": int(variant.block_scales),
         "ROW_STATISTICS": variant.row_statistics,

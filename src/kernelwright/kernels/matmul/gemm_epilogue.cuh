@@ -4,8 +4,17 @@
 #include "gemm_params.cuh"
 #include "kw/ptx/ldmatrix.cuh"
 
+// Columns that are finished and stored together: those of a tile of a TMA store.
+constexpr int kChunk = kSwapped ? (kOutN < 64 ? kOutN : 64) : kStoreColumns < kOutN ? kStoreColumns : kOutN;
+
+// The code of a costly epilogue, unrolled over a tile, is larger than the instruction cache, from which it evicts the main
+// loop of other warps: there a loop finishes one chunk after the other, and the accumulators move to the first ones'
+// registers. Without TMA, or if chunks are not a whole part of the tile, the loops are unrolled.
+constexpr bool kRolled = ROLLED_EPILOGUE && kOutN % kChunk == 0;
+
 // Factor of a row or a column of a batch; anything outside.
 __device__ __forceinline__ float scale_at(const float* scales, int index, int size, int batch) {
+    if constexpr (kScalarScales) return __ldg(scales);
     return kHasScales && index < size ? __ldg(scales + index + static_cast<long long>(batch) * size) : 1.0f;
 }
 
@@ -31,7 +40,7 @@ struct ColumnLoader {
         for (int i = 0; i < kPerThread; ++i) {
             const int at = column + i * 128 + threadIdx.x % 128;
             bias[i] = bias_at(p, at, p.N);
-            scale[i] = scale_at(p.column_scale, at, p.N, batch);
+            if constexpr (ColumnFactors::kHasColumnScales) scale[i] = scale_at(p.column_scale, at, p.N, batch);
         }
     }
     __device__ __forceinline__ void store(ColumnFactors& to, int consumer) const {
@@ -40,7 +49,7 @@ struct ColumnLoader {
         for (int i = 0; i < kPerThread; ++i) {
             const int at = i * 128 + threadIdx.x % 128;
             if (kHasBias && at < kOutN) to.bias[at] = bias[i];
-            if (kHasScales && at < kOutN) to.scale[at] = scale[i];
+            if (ColumnFactors::kHasColumnScales && at < kOutN) to.scale[at] = scale[i];
         }
         kw::bar_sync(1 + consumer, 128);
     }
@@ -51,19 +60,33 @@ __device__ __forceinline__ void store(const GemmParams& p, float value, int row,
         p.out[row * p.out_strides[0] + column * p.out_strides[1] + batch * p.out_strides[2]] = kw::from_float<Out>(value);
 }
 
-// Columns that are finished and stored together: those of a tile of a TMA store.
-constexpr int kChunk = kSwapped ? (kOutN < 64 ? kOutN : 64) : kStoreColumns < kOutN ? kStoreColumns : kOutN;
+// Scales of a thread's rows, loaded before the main loop, which hides the latency.
+struct RowScales {
+    static constexpr bool kIsUsed = kHasScales && !kBlockScales && !kSplitInLoop && kSplitK == 1 && !kRolled;
+    float of[kIsUsed ? kFragments : 1][2];
+
+    __device__ __forceinline__ void load(const GemmParams& p, int first_row, int batch) {
+        if constexpr (kIsUsed) {
+#pragma unroll
+            for (int f = 0; f < kFragments; ++f)
+#pragma unroll
+                for (int half = 0; half < 2; ++half)
+                    of[f][half] = scale_at(p.row_scale, first_row + 64 * f + thread_row() + 8 * half, p.M, batch);
+        }
+    }
+};
 
 // What a thread finishes: two rows of a fragment, eight apart.
 struct ThreadRows {
     int row, batch;  // the first one
-    float scales[2], bias[2];
+    float scales[2], bias[2], column_scale;
 
-    __device__ __forceinline__ ThreadRows(const GemmParams& p, int first_row, int batch)
-        : row(first_row + threadIdx.x % 128 / 32 * 16 + threadIdx.x % 32 / 4), batch(batch) {
+    __device__ __forceinline__ ThreadRows(const GemmParams& p, int first_row, int batch, const float* early_scales)
+        : row(first_row + thread_row()), batch(batch), column_scale(kScalarScales ? __ldg(p.column_scale) : 1.0f) {
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
-            scales[half] = kBlockScales || kSplitInLoop ? 1.0f : scale_at(p.row_scale, row + 8 * half, p.M, batch);
+            scales[half] = kBlockScales || kSplitInLoop ? 1.0f : RowScales::kIsUsed ? early_scales[half]
+                                                               : scale_at(p.row_scale, row + 8 * half, p.M, batch);
             bias[half] = kSwapped ? bias_at(p, row + 8 * half, p.M) : 0.0f;
         }
     }
@@ -132,7 +155,9 @@ __device__ __forceinline__ void finish_columns(const GemmParams& p, const Column
             float value = d[i], bias = rows.bias[half];
             if constexpr (kHasScales) {  // one after the other: their product alone could vanish
                 value *= rows.scales[half];
-                value *= kSwapped ? scale_at(p.column_scale, column + in_tile, p.N, rows.batch) : factors.scale[in_tile];
+                value *= kScalarScales ? rows.column_scale
+                         : kSwapped    ? scale_at(p.column_scale, column + in_tile, p.N, rows.batch)
+                                       : factors.scale[in_tile];
             }
             if constexpr (kHasBias && !kSwapped) bias = factors.bias[in_tile];
             d[i] = finish(p, fmaf(p.alpha, value, bias), rows.row + 8 * half, column + in_tile, rows.batch);
@@ -201,14 +226,10 @@ __device__ __forceinline__ void tma_store_chunk(const GemmParams& p, const float
     }
 }
 
-// The code of a costly epilogue, unrolled over a tile, is larger than the instruction cache, from which it evicts the main
-// loop of other warps: there a loop finishes one chunk after the other, and the accumulators move to the first ones'
-// registers. Without TMA, or if chunks are not a whole part of the tile, the loops are unrolled.
-constexpr bool kRolled = ROLLED_EPILOGUE && kOutN % kChunk == 0;
-
 // Finishes a consumer's part of a tile and stores it.
-__device__ __forceinline__ void store_tile(const GemmParams& p, const ColumnFactors& factors, Accumulator& acc,
-                                           unsigned char* buffers, kw::TileIndex at, int consumer, int& buffer) {
+__device__ __forceinline__ void store_tile(const GemmParams& p, const ColumnFactors& factors, const RowScales& row_scales,
+                                           Accumulator& acc, unsigned char* buffers, kw::TileIndex at, int consumer,
+                                           int& buffer) {
     float* const all = &acc[0][0];
     const int first_row = at.m + (kPingPong ? 0 : consumer) * kFragments * 64;
     auto store_columns = [&](const float* d, int from, const ThreadRows& rows, int row) {
@@ -225,7 +246,7 @@ __device__ __forceinline__ void store_tile(const GemmParams& p, const ColumnFact
     if constexpr (kRolled) {
 #pragma unroll 1
         for (int f = 0; f < kFragments; ++f) {
-            const ThreadRows rows(p, first_row + f * 64, at.batch);
+            const ThreadRows rows(p, first_row + f * 64, at.batch, nullptr);
             TileStatistics statistics;
 #pragma unroll 1
             for (int from = 0; from < kOutN; from += kChunk) {
@@ -239,7 +260,7 @@ __device__ __forceinline__ void store_tile(const GemmParams& p, const ColumnFact
     } else {
 #pragma unroll
         for (int f = 0; f < kFragments; ++f) {
-            const ThreadRows rows(p, first_row + f * 64, at.batch);
+            const ThreadRows rows(p, first_row + f * 64, at.batch, row_scales.of[RowScales::kIsUsed ? f : 0]);
             TileStatistics statistics;
             finish_columns<kOutN>(p, factors, acc[f], 0, rows, at.n, statistics);
 #pragma unroll

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "gemm_params.cuh"
-#include "kw/ptx/cp_async.cuh"
+#include "kw/ptx/cp_async_bulk.cuh"
 #include "kw/ptx/griddepcontrol.cuh"
 
 // Calls visit(offset in shared memory, x, y) for each TMA box of a tile's rows, or in panels of 128 bytes of a transposed
@@ -64,14 +64,33 @@ __device__ __forceinline__ void prefetch_weights(const Block& block) {
     }
 }
 
+// Where the scales of a tile's steps of K are: rows contiguous along M, and one of the columns for each step. They come
+// through the pipeline: loads by consumers, or cp.async by other warps, wait behind the tiles that TMA has requested.
+struct BlockScaleSource {
+    const float *rows, *column;
+    unsigned rows_bytes, column_bytes;
+
+    __device__ __forceinline__ BlockScaleSource(const GemmParams& p, kw::TileIndex at)
+        : rows(p.row_scale + at.batch * p.block_scale_strides[2] + at.m),
+          column(p.column_scale + at.batch * p.block_scale_strides[5] + at.n / 128 * p.block_scale_strides[3]),
+          rows_bytes(4 * max(0, min(kBlockM, (p.M + 3) / 4 * 4 - at.m))),
+          column_bytes(at.n < p.N ? 4 * kColumnSteps : 0) {}
+    __device__ __forceinline__ void copy(const GemmParams& p, BlockScales& to, int k_tile, unsigned long long* full) const {
+        if (rows_bytes) kw::cp_async_bulk(to.rows, rows + k_tile * p.block_scale_strides[1], rows_bytes, full);
+        if (column_bytes) kw::cp_async_bulk(to.column, column + k_tile / kColumnSteps * kColumnSteps, column_bytes, full);
+    }
+};
+
 __device__ __forceinline__ void produce(const Block& block) {
     kw::PipelineState<kNumStages> state;
     for (int tile = block.first_tile(); tile < block.num_tiles(); tile += block.tile_step()) {
         const kw::TileIndex at = block.position(tile);
+        const BlockScaleSource scales(block.p, at);
         for (int k_tile = block.first_k_tile(); k_tile < block.end_k_tile(); ++k_tile, state.advance()) {
             unsigned long long* const full = &block.barriers.full[state.stage];
             kw::mbarrier_wait_parity(&block.barriers.empty[state.stage], state.parity ^ 1);
-            kw::mbarrier_arrive_expect_tx(full, kStageBytes);
+            kw::mbarrier_arrive_expect_tx(full, kStageBytes + (kBlockScales ? scales.rows_bytes + scales.column_bytes : 0));
+            if constexpr (kBlockScales) scales.copy(block.p, block.block_scales[state.stage], k_tile, full);
             const int k = k_tile * kBlockK;
 #pragma unroll
             for (int term = 0; term < kTerms; ++term) {
@@ -94,28 +113,6 @@ __device__ __forceinline__ void produce(const Block& block) {
     if constexpr (kClusterM * kClusterN > 1) {
         for (int stage = 0; stage < kNumStages; ++stage, state.advance())
             kw::mbarrier_wait_parity(&block.barriers.empty[state.stage], state.parity ^ 1);
-    }
-}
-
-// Copies the scales of each step of K, with one warp; the copies arrive at the full barrier.
-__device__ __forceinline__ void produce_block_scales(const Block& block) {
-    const GemmParams& p = block.p;
-    const long long* const strides = p.block_scale_strides;
-    const int lane = threadIdx.x % 32, last_group = (p.N + 127) / 128 - 1;
-    kw::PipelineState<kNumStages> state;
-    for (int tile = block.first_tile(); tile < block.num_tiles(); tile += block.tile_step()) {
-        const kw::TileIndex at = block.position(tile);
-        const float* rows = p.row_scale + at.batch * strides[2];
-        const float* column = p.column_scale + at.batch * strides[5] + min((at.n + 64 * lane) / 128, last_group) * strides[3];
-        for (int k_tile = block.first_k_tile(); k_tile < block.end_k_tile(); ++k_tile, state.advance()) {
-            BlockScales& to = block.block_scales[state.stage];
-            kw::mbarrier_wait_parity(&block.barriers.empty[state.stage], state.parity ^ 1);
-#pragma unroll
-            for (int i = lane; i < kBlockM; i += 32)
-                kw::cp_async_ca_4(&to.rows[i], rows + min(at.m + i, p.M - 1) * strides[0] + k_tile * strides[1]);
-            if (lane < kScaleGroups) kw::cp_async_ca_4(&to.columns[lane], column + k_tile * strides[4]);
-            kw::cp_async_mbarrier_arrive_noinc(&block.barriers.full[state.stage]);
-        }
     }
 }
 
@@ -147,7 +144,7 @@ __device__ __forceinline__ void multiply(const Block& block, int stage, int cons
 constexpr int kTurnBarrier = 8;
 // Whether promotion overlaps with the next step: three times the accumulators fit a thread's registers.
 constexpr bool kOverlapped = kTerms == 1 && kPromoteTiles == 1 && 3 * kFragments * kBlockN / 2 <= 192;
-static_assert(!kBlockScales || (kPromoteTiles == 1 && kTerms == 1 && kElementBytes == 1 && kBlockN % 64 == 0));
+static_assert(!kBlockScales || (kPromoteTiles == 1 && kTerms == 1 && kElementBytes == 1 && kOutN == 128));
 __device__ __forceinline__ void pass_turn(int consumer) { kw::bar_arrive(kTurnBarrier + 1 - consumer, 256); }
 
 __device__ __forceinline__ void set_zero(Accumulator& acc) {
@@ -180,18 +177,17 @@ __device__ __forceinline__ void main_loop(const Block& block, int consumer, bool
 // The factors of a thread's partial sums of a step of K. Loaded before the step's wgmmas are issued: when these complete,
 // all warps have read the factors and the stage may be released.
 struct StepScales {
-    float rows[kFragments][2], columns[kScaleGroups];
+    float rows[kFragments][2], column;
 
-    __device__ __forceinline__ void load(const Block& block, int stage, int consumer) {
+    __device__ __forceinline__ void load(const Block& block, int stage, int k_tile, int consumer) {
         if constexpr (kBlockScales) {
             const BlockScales& from = block.block_scales[stage];
-            const int first = (kPingPong ? 0 : consumer) * kFragments * 64 + threadIdx.x % 128 / 32 * 16 + threadIdx.x % 32 / 4;
+            const int first = (kPingPong ? 0 : consumer) * kFragments * 64 + thread_row();
 #pragma unroll
             for (int f = 0; f < kFragments; ++f)
 #pragma unroll
                 for (int half = 0; half < 2; ++half) rows[f][half] = from.rows[first + 64 * f + 8 * half];
-#pragma unroll
-            for (int group = 0; group < kScaleGroups; ++group) columns[group] = from.columns[group];
+            column = from.column[k_tile % kColumnSteps];
         }
     }
     __device__ __forceinline__ void add(Accumulator& total, const Accumulator& partial) const {
@@ -200,7 +196,7 @@ struct StepScales {
 #pragma unroll
             for (int i = 0; i < kBlockN / 2; ++i) {
                 if constexpr (kBlockScales) {
-                    total[f][i] = fmaf(rows[f][i % 4 / 2] * columns[i / 32], partial[f][i], total[f][i]);
+                    total[f][i] = fmaf(rows[f][i % 4 / 2] * column, partial[f][i], total[f][i]);
                 } else {
                     total[f][i] += partial[f][i];
                 }
@@ -221,7 +217,7 @@ __device__ __forceinline__ void promoted_main_loop(const Block& block, int consu
         for (int i = 0; i < kPromoteTiles && k_tile < end; ++i, ++k_tile, state.advance()) {
             kw::mbarrier_wait_parity(&block.barriers.full[state.stage], state.parity);
             if (kPingPong && k_tile == end - 1 && !is_last) pass_turn(consumer);
-            scales.load(block, state.stage, consumer);
+            scales.load(block, state.stage, k_tile, consumer);
             kw::wgmma_fence();
             multiply(block, state.stage, consumer, 0, 0, !is_first, partial);
             if constexpr (kTerms == 2) {
@@ -256,7 +252,7 @@ __device__ __forceinline__ void overlapped_main_loop(const Block& block, int con
     auto issue = [&](int one, int k_tile) {
         kw::mbarrier_wait_parity(&block.barriers.full[state.stage], state.parity);
         if (kPingPong && k_tile == end - 1 && !is_last) pass_turn(consumer);
-        scales[one].load(block, state.stage, consumer);
+        scales[one].load(block, state.stage, k_tile, consumer);
         kw::wgmma_fence();
         multiply(block, state.stage, consumer, 0, 0, false, partial[one]);
         kw::wgmma_commit_group();

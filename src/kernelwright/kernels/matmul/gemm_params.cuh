@@ -20,6 +20,7 @@ constexpr int kTerms = TERMS, kPromoteTiles = PROMOTE_TILES;
 constexpr bool kTransposeA = TRANSPOSE_A, kTransposeB = TRANSPOSE_B;
 constexpr bool kSwapped = SWAPPED;  // rows of this product are the contiguous dimension of the output
 constexpr bool kTmaStore = TMA_STORE, kHasBias = HAS_BIAS, kHasResidual = HAS_RESIDUAL, kHasScales = HAS_SCALES;
+constexpr bool kScalarScales = SCALAR_SCALES;  // one scale of A and one of B
 constexpr bool kPingPong = PING_PONG;  // each consumer has its own tile: one multiplies while the other stores
 constexpr bool kGated = GATED;  // B is two matrices, gate above up: silu(A gate) * (A up)
 constexpr bool kSplitInLoop = SPLIT_IN_LOOP;  // A is FP32, of which consumers make two terms; its row scales are 1
@@ -55,6 +56,9 @@ struct Fp32Operand {
     __device__ float at(int row, int k, int batch) const { return data[row * row_stride + k * k_stride + batch * batch_stride]; }
 };
 
+// The first of the two rows, eight apart, that a thread has of a fragment.
+__device__ __forceinline__ int thread_row() { return threadIdx.x % 128 / 32 * 16 + threadIdx.x % 32 / 4; }
+
 struct GemmParams {
     kw::TensorMap a[kTerms], b[kTerms], out_map;
     Out* out;
@@ -66,20 +70,20 @@ struct GemmParams {
     long long out_strides[3], residual_strides[3];  // row, column, batch, in elements
     int M, N, K, batch, raster_group;               // N: columns of the output
     float alpha, beta;
-    long long block_scale_strides[6];  // row, block of K and batch of A's; column, block of K and batch of B's
+    long long block_scale_strides[6];  // row (1), block of K and batch of A's; column, block of K (1) and batch of B's
     Fp32Operand fp32_a, fp32_b;  // only with two terms
 };
 
 // Bias and scales of the columns of a consumer's tile.
 struct ColumnFactors {
-    static constexpr bool kIsUsed = !kSwapped && (kHasBias || kHasScales);
-    float bias[!kSwapped && kHasBias ? kOutN : 1], scale[!kSwapped && kHasScales ? kOutN : 1];
+    static constexpr bool kHasColumnScales = kHasScales && !kScalarScales, kIsUsed = !kSwapped && (kHasBias || kHasColumnScales);
+    float bias[!kSwapped && kHasBias ? kOutN : 1], scale[!kSwapped && kHasColumnScales ? kOutN : 1];
 };
 
-// Scales of a step of K: of the rows of A, and of each 64 rows of B.
-constexpr int kScaleGroups = (kBlockN + 63) / 64;
-struct BlockScales {
-    float rows[kBlockScales ? kBlockM : 1], columns[kBlockScales ? kScaleGroups : 1];
+// Scales of a step of K: of the rows of A, and, with those of the steps around it, of the columns.
+constexpr int kColumnSteps = 4;
+struct alignas(kBlockScales ? 16 : 4) BlockScales {
+    float rows[kBlockScales ? kBlockM : 1], column[kBlockScales ? kColumnSteps : 1];
 };
 
 struct SharedStorage {

@@ -13,10 +13,10 @@
 #endif
 #include "kw/ptx/setmaxnreg.cuh"
 
-__device__ __forceinline__ void sum_products(const Block& block, int consumer, int first_row, bool is_last,
+__device__ __forceinline__ void sum_products(const Block& block, kw::TileIndex at, int consumer, bool is_last,
                                              kw::PipelineState<kNumStages>& state, Accumulator& acc) {
 #if SPLIT_IN_LOOP
-    split_main_loop(block, consumer, first_row, state, acc);
+    split_main_loop(block, consumer, at.m, state, acc);
 #else
     if constexpr (kOverlapped) {
         overlapped_main_loop(block, consumer, is_last, state, acc);
@@ -40,16 +40,18 @@ __device__ __forceinline__ void consume(const Block& block, unsigned char* store
         const kw::TileIndex at = block.position(tile);
         ColumnLoader columns;
         if constexpr (ColumnFactors::kIsUsed && kSplitK == 1) columns.load(block.p, at.n, at.batch);
+        RowScales row_scales;
+        row_scales.load(block.p, at.m + (kPingPong ? 0 : consumer) * kFragments * 64, at.batch);
         const bool is_last = tile + block.tile_step() >= block.num_tiles();  // of the block
         if (kPingPong && tile != block.first_tile()) kw::bar_sync(kTurnBarrier + consumer, 256);
         Accumulator acc;
-        sum_products(block, consumer, at.m, is_last, state, acc);
+        sum_products(block, at, consumer, is_last, state, acc);
         if constexpr (kPingPong) state.skip((kNumConsumers - 1) * block.k_tiles());
         if constexpr (kSplitK > 1) {
             reduce_and_store(block, acc, consumer, at);
         } else {
             if constexpr (ColumnFactors::kIsUsed) columns.store(factors, consumer);
-            store_tile(block.p, factors, acc, buffers, at, consumer, buffer);
+            store_tile(block.p, factors, row_scales, acc, buffers, at, consumer, buffer);
         }
     }
     if (kTmaStore && threadIdx.x % 128 == 0) kw::cp_async_bulk_wait_group_read<0>();
@@ -64,7 +66,7 @@ gemm_sm90(const __grid_constant__ GemmParams p) {
     const Block block = {p, stages, storage.barriers, storage.block_scales,
                          kClusterSize > 1 ? static_cast<int>(kw::cluster_ctarank()) : 0};
     if (threadIdx.x == 0) {
-        storage.barriers.init<kConsumersPerTile * kClusterM * kClusterN, kBlockScales ? 33 : 1>();
+        storage.barriers.init<kConsumersPerTile * kClusterM * kClusterN>();
         kw::fence_mbarrier_init();
         for (int term = 0; term < kTerms; ++term) {
             kw::prefetch_tensormap(&p.a[term]);
@@ -83,7 +85,6 @@ gemm_sm90(const __grid_constant__ GemmParams p) {
     if (threadIdx.x < 128) {
         if constexpr (PRODUCER_REGISTERS > 0) kw::setmaxnreg_dec<PRODUCER_REGISTERS>();
         if (threadIdx.x == 0) produce(block);
-        if (kBlockScales && threadIdx.x / 32 == 1) produce_block_scales(block);
         if constexpr (kSplitK > 1) {
             __syncwarp();
             for (int i = 0; i < 2; ++i) {

@@ -57,6 +57,15 @@ def is_readable(matrix: Tensor) -> bool:
     )
 
 
+def align_block_scales(scale: Tensor, *, of_rows: bool) -> Tensor:
+    """The (batch, rows or their blocks, blocks of K) scales themselves if the kernel can copy them, else a copy:
+    contiguous along the rows, or for blocks of rows along K, with a number of these that is a multiple of 16 bytes."""
+    lines = scale.mT if of_rows else scale
+    if not (is_readable(lines) and lines.shape[2] * lines.element_size() % TMA_ALIGNMENT == 0):
+        lines = _copy_aligned(lines)
+    return lines.mT if of_rows else lines
+
+
 def is_pitch(stride: int, columns: int, size: int) -> bool:
     """Whether rows of this stride, in elements, do not overlap and are a multiple of what TMA addresses."""
     return stride >= columns and stride * size % TMA_ALIGNMENT == 0

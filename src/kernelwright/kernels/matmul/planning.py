@@ -8,13 +8,15 @@ from pathlib import Path
 
 from kernelwright.kernels.matmul.configs import GemmConfig, Variant, make_defines
 from kernelwright.kernels.matmul.selection import can_split_in_loop, choose_config, choose_emulated
+from kernelwright.kernels.matmul.split_operands import FIND_LARGEST, SPLIT, Layout, choose_layout
 from kernelwright.kernels.rows.planning import CudaLaunch, Target
 
 FOLDER = Path(__file__).parent
 SOURCE, ENTRY, SPLIT_SOURCE = "gemm_sm90.cu", "gemm_sm90", "split.cu"
-RECOMPUTE_ENTRY, SPLIT_ENTRY = "recompute_lost", "split_operands"
+RECOMPUTE_ENTRY = "recompute_lost"
 BF16 = Variant("bf16", "bf16", "bf16", "bf16")
 FP8 = Variant("e4m3", "e4m3", "bf16", "bf16", scales=True)
+FP8_TENSORS = Variant("e4m3", "e4m3", "bf16", "bf16", scales=True, scalar_scales=True)
 FP8_BLOCKS = Variant("e4m3", "e4m3", "bf16", "bf16", block_scales=True)
 FP32 = Variant("f16", "f16", "f32", "f32", scales=True)
 """Of FP32 operands in two terms."""
@@ -35,6 +37,13 @@ class Product:
     variant: Variant
     terms: int = 1
 
+    @property
+    def has_column_tiles(self) -> bool:
+        """Whether an FP32 operand is split in tiles of columns; see `split_operands.py`."""
+        sides = (self.m, self.variant.transpose_a), (self.n, self.variant.transpose_b)
+        layouts = (choose_layout(1, rows, self.k, is_transposed=transposed) for rows, transposed in sides)
+        return Layout.COLUMN_TILES in layouts
+
     def plan(self, num_sms: int) -> tuple[GemmConfig, Variant]:
         """The configuration, and the variant that is compiled with it."""
         shape = self.m, self.n, self.k, 1
@@ -53,7 +62,8 @@ def plan_launches(products: tuple[Product, ...], target: Target) -> tuple[CudaLa
     for product in products:
         defines = make_defines(*product.plan(target.multiprocessors))
         if product.terms == 2:
-            launches.append(CudaLaunch(FOLDER / SPLIT_SOURCE, SPLIT_ENTRY, {}, FOLDER))
+            entries = [FIND_LARGEST, SPLIT] if product.has_column_tiles else [SPLIT]
+            launches += [CudaLaunch(FOLDER / SPLIT_SOURCE, entry, {}, FOLDER) for entry in entries]
         launches.append(CudaLaunch(FOLDER / SOURCE, ENTRY, defines, FOLDER))
         if product.terms == 2:
             launches.append(CudaLaunch(FOLDER / SOURCE, RECOMPUTE_ENTRY, defines, FOLDER))

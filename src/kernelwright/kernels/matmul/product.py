@@ -14,7 +14,13 @@ from kernelwright.kernels.matmul.emulated import launch_emulated
 from kernelwright.kernels.matmul.epilogue import ACTIVATIONS, BF16_ACTIVATIONS, STATISTICS, Epilogue
 from kernelwright.kernels.matmul.fallback import apply_activation, multiply_with_torch
 from kernelwright.kernels.matmul.launch import GemmLaunch, count_multiprocessors, current_stream
-from kernelwright.kernels.matmul.operands import ELEMENT_TYPES, TMA_ALIGNMENT, is_readable, prepare_operand
+from kernelwright.kernels.matmul.operands import (
+    ELEMENT_TYPES,
+    TMA_ALIGNMENT,
+    align_block_scales,
+    is_readable,
+    prepare_operand,
+)
 from kernelwright.kernels.matmul.repeats import THREAD, AnyRepeat, Remembered, Repeat, call_key
 from kernelwright.kernels.matmul.selection import MAX_FEW_ROWS, can_split_in_loop, choose_config, emulation_pays
 from kernelwright.kernels.rows.launcher import device_guard
@@ -31,7 +37,7 @@ class Side:
         rows: (batch, rows, K).
         kind: element type of the tensor cores.
         transposed: contiguous along the rows.
-        scale: (batch, rows) FP32; of blocks, (batch, rows, K / 128) or (batch, rows / 128, K / 128).
+        scale: (batch, rows) FP32; of blocks, (batch, rows, K / 128) or (batch, rows / 128, K / 128); one number.
     """
 
     rows: Tensor
@@ -175,15 +181,20 @@ def _launch_direct(
     batch, m, n = out.shape
     blocks, scale_b = epilogue.has_block_scales, epilogue.scale_b
     scale_b = scale_b.mT if scale_b is not None and scale_b.dim() > 1 else scale_b
+    given = [one for one in (epilogue.scale_a, scale_b) if one is not None]
+    are_scalars = bool(given) and not blocks and all(one.numel() == 1 for one in given)
+    expand = not blocks and not are_scalars
     sides = [
-        _prepare(a, epilogue.scale_a, blocks=blocks, k_major_only=m <= MAX_FEW_ROWS),
-        _prepare(b_rows, scale_b, blocks=blocks, k_major_only=not _can_read_halves(b_rows, variant)),
+        _prepare(a, epilogue.scale_a, expand_scale=expand, k_major_only=m <= MAX_FEW_ROWS),
+        _prepare(b_rows, scale_b, expand_scale=expand, k_major_only=not _can_read_halves(b_rows, variant)),
     ]
-    if (sides[0].scale is None) != (sides[1].scale is None):
+    if blocks:
+        sides = [replace(one, scale=_block_scales(one, of_rows=one is sides[0])) for one in sides]
+    elif (sides[0].scale is None) != (sides[1].scale is None):
         sides = [replace(one, scale=_ones(one)) if one.scale is None else one for one in sides]
     variant = replace(
         variant, a=sides[0].kind, b=sides[1].kind, transpose_a=sides[0].transposed, transpose_b=sides[1].transposed,
-        scales=sides[0].scale is not None and not blocks, block_scales=blocks,
+        scales=bool(given) and not blocks, scalar_scales=are_scalars, block_scales=blocks,
     )  # fmt: skip
     if config is None:
         config = choose_config(m, n, a.shape[2], batch, variant, count_multiprocessors(a.device))
@@ -216,17 +227,22 @@ def _can_read_halves(b_rows: Tensor, variant: Variant) -> bool:
     return not variant.gated or b_rows.shape[1] // 2 * b_rows.element_size() % TMA_ALIGNMENT == 0
 
 
-def _prepare(rows: Tensor, scale: Tensor | None, *, blocks: bool, k_major_only: bool) -> Side:
+def _prepare(rows: Tensor, scale: Tensor | None, *, expand_scale: bool, k_major_only: bool) -> Side:
     """An operand; few rows are copied if they are transposed, since their tile may be narrower than a panel."""
     kind = "tf32" if rows.dtype == torch.float32 else ELEMENT_TYPES[rows.dtype]
     operand = prepare_operand(rows, k_major_only=rows.element_size() != 2 or k_major_only)
-    if scale is not None and blocks:
-        scale = scale.reshape(rows.shape[0] if scale.dim() > 2 else 1, -1, scale.shape[-1])
-    elif scale is not None:
+    if scale is not None and expand_scale:
         batch, count = rows.shape[:2]
         scale = scale.reshape(-1 if scale.numel() > count else 1, count if scale.numel() > 1 else 1)
         scale = scale.expand(batch, count).contiguous()
     return Side(operand.rows, kind, operand.transposed, scale)
+
+
+def _block_scales(side: Side, *, of_rows: bool) -> Tensor:
+    scale = side.scale
+    assert scale is not None
+    scale = scale.reshape(side.rows.shape[0] if scale.dim() > 2 else 1, -1, scale.shape[-1])
+    return align_block_scales(scale, of_rows=of_rows)
 
 
 def _ones(side: Side) -> Tensor:

@@ -21,22 +21,26 @@ if TYPE_CHECKING:
     from kernelwright.toolchain.emulator import EmulatedKernel
 
 SOURCE = Path(__file__).with_name("split.cu")
+FIND_LARGEST, SPLIT = "find_largest", "split_operands"
 THREADS, WARPS, ALIGNMENT = 256, 8, 128
 MAX_WARP_K = 2048
 """Rows along K up to which a warp splits one: 16 vectors for each thread."""
-FIELDS = struct.Struct("<4q2q6i4q2q6i2i")
+MIN_TILED_ELEMENTS, TILE_COLUMNS, MIN_CHUNK, TILES_PER_SM = 1 << 20, 128, 64, 8
+"""Columns are split in tiles from so many elements on, and K in chunks of so many lines at least: so many blocks for
+each multiprocessor keep the memory busy."""
+FIELDS = struct.Struct("<5q2q6i5q2q6i2i")
 """`SplitParams` of split.cu."""
 
 
 class Layout(IntEnum):
     """`Layout` of split.cu."""
 
-    BLOCK_ROWS, WARP_ROWS, COLUMNS_32, COLUMNS_8, NONE = range(5)
+    BLOCK_ROWS, WARP_ROWS, COLUMNS, COLUMN_TILES, NONE = range(5)
 
     @property
     def rows(self) -> int:
         """Rows of a block."""
-        return (1, WARPS, 32, 8, THREADS)[self]
+        return (1, WARPS, 8, TILE_COLUMNS, THREADS)[self]
 
 
 @dataclass(frozen=True)
@@ -49,6 +53,7 @@ class OperandTerms:
         layout: how blocks share the rows; `NONE` has no terms but scales of 1.
         for_registers: for a product that splits the other operand itself: x = (high + low) * inverse_scale, with K in
             the order of registers.
+        chunks: of K, that blocks share; 1 without tiles.
     """
 
     shape: tuple[int, int, int]
@@ -56,17 +61,17 @@ class OperandTerms:
     offset: int
     layout: Layout
     for_registers: bool = False
+    chunks: int = 1
 
     @classmethod
     def of(cls, rows: Tensor, offset: int, num_sms: int, *, for_registers: bool = False) -> OperandTerms:
         """Those of matrices like this one, on a device with so many multiprocessors."""
         batch, count, k = rows.shape
-        if rows.stride(2) == 1:
-            layout = Layout.WARP_ROWS if k <= MAX_WARP_K else Layout.BLOCK_ROWS
-        else:
-            layout = Layout.COLUMNS_32 if -(-count // 32) * batch >= num_sms else Layout.COLUMNS_8
+        layout = choose_layout(batch, count, k, is_transposed=rows.stride(2) != 1)
+        tiles = -(-count // TILE_COLUMNS) * batch
+        chunks = min(-(-TILES_PER_SM * num_sms // tiles), -(-k // MIN_CHUNK)) if layout == Layout.COLUMN_TILES else 1
         strides = rows.stride(0), rows.stride(1), rows.stride(2)
-        return cls((batch, count, k), strides, offset, layout, for_registers)
+        return cls((batch, count, k), strides, offset, layout, for_registers, chunks)
 
     @classmethod
     def none(cls, rows: Tensor, offset: int) -> OperandTerms:
@@ -77,7 +82,7 @@ class OperandTerms:
     @property
     def is_transposed(self) -> bool:
         """Whether the terms are contiguous along the rows."""
-        return self.layout in (Layout.COLUMNS_32, Layout.COLUMNS_8)
+        return self.layout in (Layout.COLUMNS, Layout.COLUMN_TILES)
 
     @functools.cached_property
     def pitch(self) -> int:
@@ -98,15 +103,25 @@ class OperandTerms:
         return 2 * self.low - self.offset
 
     @functools.cached_property
+    def largest(self) -> int:
+        """Offset of the largest magnitudes of the chunks of K, (batch, chunks, rows)."""
+        return self.inverse_scale + _align(4 * self.shape[0] * self.shape[1])
+
+    @functools.cached_property
     def end(self) -> int:
         """Offset after the terms."""
-        return self.inverse_scale + _align(4 * self.shape[0] * self.shape[1])
+        is_tiled = self.layout == Layout.COLUMN_TILES
+        return self.largest + is_tiled * _align(4 * self.shape[0] * self.shape[1] * self.chunks)
 
     @functools.cached_property
     def blocks(self) -> int:
         """Blocks that split the operand; a block of columns is within a batch."""
         batch, count, _ = self.shape
-        return -(-count // self.layout.rows) * batch if self.is_transposed else -(-batch * count // self.layout.rows)
+        return (
+            -(-count // self.layout.rows) * batch * self.chunks
+            if self.is_transposed
+            else -(-batch * count // self.layout.rows)
+        )
 
     def views(self, workspace: Tensor) -> tuple[Tensor, Tensor]:
         """High and low terms in a workspace, as (batch, rows, K)."""
@@ -119,7 +134,7 @@ class OperandTerms:
 
     def fields(self, source: int, workspace: int) -> tuple[int, ...]:
         """`Operand` of split.cu, for the addresses of a matrix and the workspace."""
-        at = (workspace + offset for offset in (self.offset, self.low, self.inverse_scale))
+        at = (workspace + offset for offset in (self.offset, self.low, self.inverse_scale, self.largest))
         line_stride = self.strides[2 if self.is_transposed else 1]
         return (
             source,
@@ -130,23 +145,35 @@ class OperandTerms:
             self.pitch,
             self.layout,
             self.for_registers,
-            0,
+            self.chunks,
         )
 
 
+def choose_layout(batch: int, count: int, k: int, *, is_transposed: bool) -> Layout:
+    """How blocks share so many rows of K."""
+    if is_transposed:
+        return Layout.COLUMN_TILES if batch * count * k >= MIN_TILED_ELEMENTS else Layout.COLUMNS
+    return Layout.WARP_ROWS if k <= MAX_WARP_K else Layout.BLOCK_ROWS
+
+
 class SplitLaunch:
-    """Splits both operands of a product in one launch."""
+    """Splits both operands of a product, in two launches if there are tiles of columns."""
 
     def __init__(self, a: OperandTerms, b: OperandTerms, device: torch.device) -> None:
         self._a, self._b = a, b
         self._parameter = make_parameter(FIELDS.size, device)
-        self._launch = make_launch(_load_kernel(device), self._parameter, grid=a.blocks + b.blocks, threads=THREADS)
+        is_tiled = Layout.COLUMN_TILES in (a.layout, b.layout)
+        self._launches = [
+            make_launch(_load_kernel(device, entry), self._parameter, grid=a.blocks + b.blocks, threads=THREADS)
+            for entry in (*([FIND_LARGEST] if is_tiled else []), SPLIT)
+        ]
 
     def __call__(self, stream: int, a: int, b: int, workspace: int) -> None:
         """Launch on a stream, with the addresses of the matrices and of the workspace."""
         fields = pack_split(self._a, self._b, a, b, workspace)
         self._parameter.content[: len(fields)] = fields
-        self._launch(stream)
+        for launch in self._launches:
+            launch(stream)
 
 
 def pack_split(a: OperandTerms, b: OperandTerms, address_a: int, address_b: int, workspace: int) -> bytes:
@@ -155,13 +182,13 @@ def pack_split(a: OperandTerms, b: OperandTerms, address_a: int, address_b: int,
 
 
 @functools.cache
-def _load_kernel(device: torch.device) -> CudaKernel | EmulatedKernel:
+def _load_kernel(device: torch.device, entry: str) -> CudaKernel | EmulatedKernel:
     if device.type == "cpu":
         from kernelwright.toolchain.emulator import EmulatedKernel
 
-        return EmulatedKernel(SOURCE.read_text("utf-8"), "split_operands", path=str(SOURCE))
+        return EmulatedKernel(SOURCE.read_text("utf-8"), entry, path=str(SOURCE))
     cubin = compile_cubin(SOURCE.read_text("utf-8"), current_arch(), include_dirs=[SOURCE.parent], name=str(SOURCE))
-    return CudaKernel(cubin, "split_operands")
+    return CudaKernel(cubin, entry)
 
 
 def _align(size: int) -> int:

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from kernelwright.kernels.matmul import reference
 from kernelwright.kernels.matmul.epilogue import BF16_ACTIVATIONS, BLOCK
 from kernelwright.kernels.matmul.op import gemm, linear
-from kernelwright.kernels.matmul.planning import BF16, FP8, FP8_BLOCKS, FP32, Product, plan_launches
+from kernelwright.kernels.matmul.planning import BF16, FP8, FP8_BLOCKS, FP8_TENSORS, FP32, Product, plan_launches
 from kernelwright.kernels.matmul.spec import RECORDED_SHAPES, SHAPES, work
 from kernelwright.kernels.workload import (
     EAGER,
@@ -82,8 +82,8 @@ def _product(M: int, N: int, K: int, **changes: Any) -> tuple[Product, ...]:
     return (Product(M, N, K, replace(BF16, **changes)),)
 
 
-def _fp8_product(M: int, N: int, K: int) -> tuple[Product, ...]:
-    return (Product(M, N, K, FP8),)
+def _fp8_product(M: int, N: int, K: int, by_row: bool) -> tuple[Product, ...]:
+    return (Product(M, N, K, FP8 if by_row else FP8_TENSORS),)
 
 
 def _fp8_block_product(M: int, N: int, K: int) -> tuple[Product, ...]:
@@ -201,7 +201,7 @@ USE_CASES = (
     *(
         UseCase(
             "gemm", f"fp8, {name} scales", LARGE_SQUARES, partial(_fp8_operands, by_row=by_row), _SCALED,
-            _scaled_reference, _fp8_product, _FP8, peers=CUBLASLT,
+            _scaled_reference, partial(_fp8_product, by_row=by_row), _FP8, peers=CUBLASLT,
         )
         for name, by_row in (("tensor", False), ("row", True))
     ),
