@@ -44,11 +44,14 @@ FEW_ROWS = [
         for columns, split, min_blocks in ((8, 8, 2), (16, 4, 2), (32, 2, 1), (64, 2, 1), (128, 1, 1), (64, 1, 2))
     ),
     GemmConfig(128, 64, 6, 2, split_k=4, swapped=True),
+    GemmConfig(128, 64, 6, 2, cluster_m=2, swapped=True),
+    GemmConfig(64, 128, 6, 1, cluster_m=4, swapped=True),
 ]
+COVERING = [GemmConfig(128, 80, 6, 2, cluster_n=2), GemmConfig(128, 104, 6, 2, ping_pong=True)]
 SPLIT_K = [GemmConfig(*tile, 4, tile[0] // 64, split_k=split) for tile, split in (((64, 64), 8), ((128, 96), 2))]
 IN_LOOP = replace(SPLIT_TILE, block_n=64, num_stages=4, swapped=True, split_in_loop=True)
 CONFIGS = {
-    torch.bfloat16: [*(tile for tile, _, _ in TILES), *WIDE_TILES, *FEW_ROWS, *SPLIT_K],
+    torch.bfloat16: [*(tile for tile, _, _ in TILES), *WIDE_TILES, *FEW_ROWS, *COVERING, *SPLIT_K],
     torch.float16: [TILES[0][0], TILES[5][0], FEW_ROWS[2], SPLIT_K[0]],
     torch.float8_e4m3fn: [tile for tile, _, _ in FP8_TILES],
     torch.float8_e5m2: [FP8_TILES[0][0]],
@@ -187,7 +190,7 @@ def make_case(dtype, config, seed):
     epilogue = make_epilogue(rng, (batch, m, n, k), dtype, out_dtype, config)
     kind, gated = ELEMENT_TYPES[out_dtype], epilogue.activation == "swiglu"
     variant = Variant(
-        "bf16", "bf16", kind, kind, transpose_b=dtype.itemsize == 2 and b.stride(-1) == 1, gated=gated, bias=True,
+        "bf16", "bf16", kind, kind, transpose_b=dtype not in FP8 and b.stride(-1) == 1, gated=gated, bias=True,
         scales=dtype in (*FP8, torch.float32), block_scales=epilogue.has_block_scales,
     )  # fmt: skip
     if not permits(config, variant):

@@ -17,10 +17,13 @@ SWAPPED_COLUMNS = (8, 16, 32, 64, 128)
 WIDE_TILES = tuple(
     GemmConfig(block_m, block_n, 8, 2, cluster_m, cluster_n, ping_pong=block_m < 256)
     for (block_m, block_n), (cluster_m, cluster_n) in itertools.product(
-        ((128, 160), (128, 192), (128, 208), (192, 128), (256, 160), (256, 192)), ((2, 1), (1, 2))
+        ((128, 160), (128, 176), (128, 192), (128, 208), (192, 128), (256, 160), (256, 192)), ((2, 1), (1, 2))
     )
 )
 """For many rows, with loads shared by two blocks; the model of `selection.py` does not have them."""
+SHARED_ROWS, COVERING_ROWS, COVERING_COLUMNS, MAX_PING_PONG_COLUMNS = 32, 128, (64, 256), 208
+"""For more rows than the first, blocks share loads of them; a tile of the second many rows, with columns in the given
+range, is chosen so that the tiles fill the chip, with ping-pong where the sums of a tile fit the registers."""
 
 
 class Shape(NamedTuple):
@@ -100,6 +103,11 @@ def _all_configs(shape: Shape) -> Iterator[GemmConfig]:
         for block_m, block_n, split, min_blocks in itertools.product((64, 128), columns, SPLITS, (1, 2)):
             if min_blocks == 1 or block_m * block_n <= 64 * 128:  # accumulators of two blocks fit the registers
                 yield GemmConfig(block_m, block_n, 8, block_m // 64, split_k=split, swapped=True, min_blocks=min_blocks)
+        for block_m, block_n, cluster_m in itertools.product((64, 128), columns, (2, 4)):
+            if block_n > SHARED_ROWS:
+                yield GemmConfig(block_m, block_n, 8, block_m // 64, cluster_m, swapped=True)
+    if SHARED_ROWS < shape.m <= SPLIT_ROWS:
+        yield from _covering_tiles(shape)
     if shape.m <= SPLIT_ROWS:
         for (block_m, block_n), split in itertools.product(SPLIT_TILES, SPLITS):
             yield GemmConfig(block_m, block_n, 8, block_m // 64, split_k=split)
@@ -107,3 +115,16 @@ def _all_configs(shape: Shape) -> Iterator[GemmConfig]:
         yield tile
     if shape.m > SPLIT_ROWS:
         yield from WIDE_TILES
+
+
+def _covering_tiles(shape: Shape) -> Iterator[GemmConfig]:
+    """Tiles whose number is just below the multiprocessors, or a multiple of these."""
+    tiles_m = -(-shape.m // COVERING_ROWS)
+    for waves in (1, 2, 3):
+        tiles_n = waves * shape.num_sms // tiles_m
+        columns = 8 * -(-shape.n // (8 * tiles_n)) if tiles_n else 0
+        if COVERING_COLUMNS[0] <= columns <= COVERING_COLUMNS[1]:
+            yield GemmConfig(COVERING_ROWS, columns, 8, 2)
+            yield GemmConfig(COVERING_ROWS, columns, 8, 2, cluster_n=2)
+            if waves > 1 and columns <= MAX_PING_PONG_COLUMNS:
+                yield GemmConfig(COVERING_ROWS, columns, 8, 2, ping_pong=True)
