@@ -136,11 +136,6 @@ WRAPPERS = {
         "kw::cp_async_bulk_tensor_3d_multicast(&held[0], &map, &barrier, 3, n, 0, 0);",
         r"UTMALDG\.3D\.MULTICAST",
     ),
-    "cp_async_bulk_prefetch_tensor_3d": (
-        "cp_async_bulk_tensor",
-        "kw::cp_async_bulk_prefetch_tensor_3d(&map, n, 0, 0);",
-        r"UTMAPF\.L2\.3D",
-    ),
     "cp_async_bulk_tensor_3d_store": (
         "cp_async_bulk_tensor",
         "kw::cp_async_bulk_tensor_3d_store(&map, &held[0], n, 0, 0);",

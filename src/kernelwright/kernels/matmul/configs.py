@@ -11,12 +11,6 @@ BARRIER_BYTES = 256
 """At least the mbarriers of a pipeline of 16 stages."""
 REGISTERS = {1: (0, 0), 2: (24, 240), 3: (32, 160)}
 """Registers per thread of the producer and the consumers, by the number of consumer warpgroups; 0: as launched."""
-
-
-PREFETCH_BYTES, EARLY_TRIGGER = 0, 2
-"""Bytes of the weights of a block's first tile that it loads into the L2 while the previous kernel ends, and when it
-lets the next kernel start: 0 at its end, 1 at once, 2 after its last load. Not measured, so that both are off: early
-triggers slow row kernels down (docs/findings/launches-programmatic-dependent-launch.md)."""
 COSTLY_ACTIVATIONS = ("GeluErf", "GeluErfBf16", "GeluTanh", "Silu")
 """Those of ten instructions or more."""
 
@@ -142,7 +136,6 @@ ELEMENT_BYTES = {"bf16": 2, "f16": 2, "f32": 4, "tf32": 4, "e4m3": 1, "e5m2": 1}
 def make_defines(config: GemmConfig, variant: Variant) -> dict[str, str]:
     """Macros of `gemm_sm90.cu`."""
     producer, consumer = REGISTERS[config.num_consumers] if config.min_blocks == 1 else (0, 0)
-    weight_rows = config.block_m * (1 + config.split_in_loop) if config.swapped else config.block_n  # of 128 bytes
     values = {
         "BLOCK_M": config.block_m,
         "BLOCK_N": config.block_n,
@@ -156,8 +149,6 @@ def make_defines(config: GemmConfig, variant: Variant) -> dict[str, str]:
         "SWAPPED": int(config.swapped),
         "PING_PONG": int(config.ping_pong),
         "SPLIT_IN_LOOP": int(config.split_in_loop),
-        "PREFETCH_TILES": PREFETCH_BYTES // (SWIZZLE_BYTES * weight_rows),
-        "EARLY_TRIGGER": EARLY_TRIGGER,
         "MIN_BLOCKS": config.min_blocks,
         "SHARED_BYTES": variant.shared_bytes(config),
         "PRODUCER_REGISTERS": producer,

@@ -5,36 +5,25 @@
 #include "kw/ptx/cp_async_bulk.cuh"
 #include "kw/ptx/griddepcontrol.cuh"
 
-// Calls visit(offset in shared memory, x, y) for each TMA box of a tile's rows, or in panels of 128 bytes of a transposed
-// one. Of a tile that `kShared` blocks of the cluster need, each visits a part: some of the rows, or of the steps of K.
-template <int kRows, bool kTransposed, int kShared, class Visit>
-__device__ __forceinline__ void for_each_box(int row, int k, int rank, Visit visit) {
+// Loads a tile's rows, or the panels of 128 bytes of a transposed one. Of a tile that `kShared` blocks of the cluster need,
+// each loads a part for all: some of the rows, or of the steps of K.
+template <int kRows, bool kTransposed, int kShared>
+__device__ __forceinline__ void load_tile(unsigned char* smem, const kw::TensorMap* map, unsigned long long* full, int row,
+                                          int k, int batch, int rank) {
     constexpr int kPart = (kTransposed ? kBlockK : kRows) / kShared;  // lines of 128 bytes
     constexpr int kPanels = kTransposed ? kRows * kElementBytes / kw::kSwizzleBytes : 1;
     static_assert(kPart % 8 == 0 && kPart <= 256 && kPanels > 0 && (!kTransposed || kRows % kBlockK == 0));
     const int part = kShared > 1 ? rank * kPart : 0;
 #pragma unroll
-    for (int panel = 0; panel < kPanels; ++panel)
-        visit((panel * kBlockK + part) * kw::kSwizzleBytes, kTransposed ? row + panel * kBlockK : k, part + (kTransposed ? k : row));
-}
-
-template <int kRows, bool kTransposed, int kShared>
-__device__ __forceinline__ void load_tile(unsigned char* smem, const kw::TensorMap* map, unsigned long long* full, int row,
-                                          int k, int batch, int rank) {
-    for_each_box<kRows, kTransposed, kShared>(row, k, rank, [&](int offset, int x, int y) {
+    for (int panel = 0; panel < kPanels; ++panel) {
+        unsigned char* const to = smem + (panel * kBlockK + part) * kw::kSwizzleBytes;
+        const int x = kTransposed ? row + panel * kBlockK : k, y = part + (kTransposed ? k : row);
         if constexpr (kShared > 1) {
-            kw::cp_async_bulk_tensor_3d_multicast(smem + offset, map, full, (1 << kShared) - 1, x, y, batch);
+            kw::cp_async_bulk_tensor_3d_multicast(to, map, full, (1 << kShared) - 1, x, y, batch);
         } else {
-            kw::cp_async_bulk_tensor_3d(smem + offset, map, full, x, y, batch);
+            kw::cp_async_bulk_tensor_3d(to, map, full, x, y, batch);
         }
-    });
-}
-
-template <int kRows, bool kTransposed, int kShared>
-__device__ __forceinline__ void prefetch_tile(const kw::TensorMap* map, int row, int k, int batch, int rank) {
-    for_each_box<kRows, kTransposed, kShared>(row, k, rank, [&](int, int x, int y) {
-        kw::cp_async_bulk_prefetch_tensor_3d(map, x, y, batch);
-    });
+    }
 }
 
 // The terms of an operand that is split in the loop are its panels of 128 bytes along K.
@@ -42,30 +31,8 @@ __device__ __forceinline__ constexpr int first_in_panel(int term) {
     return kSplitInLoop ? term * static_cast<int>(kw::kSwizzleBytes / sizeof(float)) : 0;
 }
 
-// Loads the first tiles of the weights into the L2, while the previous kernel still runs.
-__device__ __forceinline__ void prefetch_weights(const Block& block) {
-    if (block.first_tile() >= block.num_tiles()) return;
-    const kw::TileIndex at = block.position(block.first_tile());
-    const int first = block.first_k_tile(), end = min(first + PREFETCH_TILES, block.end_k_tile());
-    for (int k_tile = first; k_tile < end; ++k_tile) {
-        const int k = k_tile * kBlockK;
-#pragma unroll
-        for (int term = 0; term < kTerms; ++term) {
-            if constexpr (kSwapped) {
-                prefetch_tile<kBlockM, kTransposeA, kClusterN>(&block.p.a[term], at.m, k + first_in_panel(term), at.batch,
-                                                               block.rank);
-            } else if constexpr (kGated) {
-                prefetch_tile<kOutN, kTransposeB, kClusterM>(&block.p.b[term], at.n, k, at.batch, block.rank);
-                prefetch_tile<kOutN, kTransposeB, kClusterM>(&block.p.b[term], block.p.N + at.n, k, at.batch, block.rank);
-            } else {
-                prefetch_tile<kLoadedN, kTransposeB, kClusterM>(&block.p.b[term], at.n, k, at.batch, block.rank);
-            }
-        }
-    }
-}
-
 // Where the scales of a tile's steps of K are: rows contiguous along M, and one of the columns for each step. They come
-// through the pipeline: loads by consumers, or cp.async by other warps, wait behind the tiles that TMA has requested.
+// through the pipeline, which is the fastest of three ways (docs/findings/kernels-gemm-block-scales.md).
 struct BlockScaleSource {
     const float *rows, *column;
     unsigned rows_bytes, column_bytes;
@@ -108,7 +75,7 @@ __device__ __forceinline__ void produce(const Block& block) {
             }
         }
     }
-    if constexpr (EARLY_TRIGGER == 2) kw::griddepcontrol_launch_dependents();  // after the last load
+    kw::griddepcontrol_launch_dependents();
     // No block may exit while others still arrive at its barriers.
     if constexpr (kClusterM * kClusterN > 1) {
         for (int stage = 0; stage < kNumStages; ++stage, state.advance())

@@ -79,8 +79,6 @@ gemm_sm90(const __grid_constant__ GemmParams p) {
     } else {
         __syncthreads();
     }
-    if constexpr (EARLY_TRIGGER == 1) kw::griddepcontrol_launch_dependents();
-    if ((kTerms == 1 || kSplitInLoop) && threadIdx.x == 0) prefetch_weights(block);
     kw::griddepcontrol_wait();
     if (threadIdx.x < 128) {
         if constexpr (PRODUCER_REGISTERS > 0) kw::setmaxnreg_dec<PRODUCER_REGISTERS>();

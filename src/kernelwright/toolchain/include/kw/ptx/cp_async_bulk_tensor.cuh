@@ -61,13 +61,6 @@ __device__ __forceinline__ void cp_async_bulk_tensor_3d_multicast(void* smem, co
         : "memory");
 }
 
-// Loads a tile into the L2 only. The L2 is where all multiprocessors see the same bytes, so this may come before
-// griddepcontrol_wait: what the previous kernel writes later is not lost.
-__device__ __forceinline__ void cp_async_bulk_prefetch_tensor_3d(const TensorMap* map, int x, int y, int z) {
-    asm volatile("cp.async.bulk.prefetch.tensor.3d.L2.global [%0, {%1, %2, %3}];" ::"l"(map), "r"(x), "r"(y), "r"(z)
-                 : "memory");
-}
-
 // Stores a tile; part of the thread's current bulk group.
 __device__ __forceinline__ void cp_async_bulk_tensor_3d_store(const TensorMap* map, const void* smem, int x, int y,
                                                               int z) {

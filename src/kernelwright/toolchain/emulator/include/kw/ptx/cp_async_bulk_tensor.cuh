@@ -107,8 +107,6 @@ inline void cp_async_bulk_tensor_3d_multicast(void* smem, const TensorMap* map, 
     emulated::load_multicast(3, smem, map, barrier, blocks, x, y, z, line);
 }
 
-inline void cp_async_bulk_prefetch_tensor_3d(const TensorMap*, int, int, int) {}
-
 inline void cp_async_bulk_tensor_2d_store(const TensorMap* map, const void* smem, int x, int y,
                                           int line = __builtin_LINE()) {
     emulated::queue(kKwStoreQueue, emulated::TileStore(map, 2, smem_u32(smem), x, y, 0, line));
