@@ -31,7 +31,18 @@ __all__ = ["USE_CASES", "UseCase", "full_workloads", "workloads"]
 CUBLASLT = ("cublasLt",)
 LAYOUT_SHAPES = ((4096, 4096, 4096), (8192, 8192, 8192), *((tokens, 28672, 4096) for tokens in (1, 16, 128, 4096)))
 LARGE_SQUARES = ((4096, 4096, 4096), (8192, 8192, 8192))
-FP32_SHAPES = ((1024, 1024, 1024), *LARGE_SQUARES, (512, 6144, 4096))
+FEW_ROWS = ((16, 4096, 4096), (64, 14336, 4096))
+KERNELBENCH_LINEARS = (
+    *((rows, 8192, 8192) for rows in (1024, 2048)),
+    *((128, size, size) for size in (16384, 32768)),
+    (16384, 4096, 4096), (16384, 4096, 2048), (32768, 4096, 1024),
+)  # fmt: skip
+KERNELBENCH_PRODUCTS = (
+    (4096, 4096, 4096), (2048, 4096, 8192), (256, 256, 524288), (32768, 32768, 64), (8205, 5921, 2949),
+    (32768, 32768, 32), (16384, 768, 2048), (1048576, 768, 256),
+)  # fmt: skip
+"""M, N, K of KernelBench's FP32 products: linear layers of level 2, and level 1, where b is contiguous along N."""
+FP32_SHAPES = ((1024, 1024, 1024), *LARGE_SQUARES, (512, 6144, 4096), *FEW_ROWS, *KERNELBENCH_LINEARS)
 LINEAR_SHAPES = ((512, 6144, 4096), (8192, 4096, 14336))
 EPILOGUE_SHAPE = (8192, 14336, 4096)
 Shape = tuple[int, int, int]
@@ -90,8 +101,8 @@ def _fp8_block_product(M: int, N: int, K: int) -> tuple[Product, ...]:
     return (Product(M, N, K, FP8_BLOCKS),)
 
 
-def _fp32_product(M: int, N: int, K: int) -> tuple[Product, ...]:
-    return (Product(M, N, K, FP32, terms=2),)
+def _fp32_product(M: int, N: int, K: int, **changes: Any) -> tuple[Product, ...]:
+    return (Product(M, N, K, replace(FP32, **changes), terms=2),)
 
 
 def _linear_gradients(M: int, N: int, K: int) -> tuple[Product, ...]:
@@ -110,6 +121,10 @@ def _operands_by_rows(M: int, N: int, K: int, grad: bool) -> tuple[Tensor, ...]:
 
 def _fp32_operands(M: int, N: int, K: int, grad: bool) -> tuple[Tensor, ...]:
     return randn(M, K, dtype=torch.float32), randn(N, K, dtype=torch.float32).T
+
+
+def _fp32_operands_by_rows(M: int, N: int, K: int, grad: bool) -> tuple[Tensor, ...]:
+    return randn(M, K, dtype=torch.float32), randn(K, N, dtype=torch.float32)
 
 
 def _fp8_operands(M: int, N: int, K: int, grad: bool, by_row: bool) -> tuple[Tensor, ...]:
@@ -212,6 +227,10 @@ USE_CASES = (
     UseCase(
         "gemm", "fp32", FP32_SHAPES, _fp32_operands, {OURS: gemm, EAGER: torch.matmul}, reference.gemm,
         _fp32_product, _FP32, peers=CUBLASLT,
+    ),
+    UseCase(
+        "gemm", "fp32, rows of b", KERNELBENCH_PRODUCTS, _fp32_operands_by_rows, {OURS: gemm, EAGER: torch.matmul},
+        reference.gemm, partial(_fp32_product, transpose_b=True), _FP32, peers=CUBLASLT,
     ),
     UseCase(
         "linear", "forward", (*LINEAR_SHAPES, EPILOGUE_SHAPE), _linear_inputs, _LINEAR, _linear_reference("none"),
