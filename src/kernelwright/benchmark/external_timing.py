@@ -31,7 +31,7 @@ from kernelwright.measure.statistics import median_interval
 from kernelwright.problems.problem import Args, Problem
 from kernelwright.sandbox import ForkServer, Limits
 from kernelwright.verification.accuracy.comparison import format_policy
-from kernelwright.verification.attacks.idle_work import find_idle_work
+from kernelwright.verification.attacks.idle_work import find_computing, find_touched_memory
 from kernelwright.verification.call_series import CheckedSeries, SeriesPlan
 from kernelwright.verification.output_checker import OutputChecker, to_reason
 from kernelwright.verification.reference import Reference
@@ -322,7 +322,9 @@ class ExternalBenchmark:
             return
         output_bytes = sum(variant.runner.client.output_sizes_bytes) * self._num_calls
         num_state = len(variant.runner.state_kinds)
-        if reason := find_idle_work(timed_calls, variant.runner.null_series, output_bytes, num_state):
+        null_series = variant.runner.null_series
+        reason = find_touched_memory(timed_calls, null_series, output_bytes)
+        if reason := reason or find_computing(timed_calls, null_series, num_state):
             raise CandidateRejectedError(variant.name, reason)
         if clocks.underreports:
             detail = (

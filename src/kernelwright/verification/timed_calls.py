@@ -23,7 +23,7 @@ from kernelwright.problems.problem import Args
 from kernelwright.sandbox.process_memory import pause
 from kernelwright.verification.accuracy.near_limit import DrawResult
 from kernelwright.verification.accuracy.prescreen import prescreen_distance
-from kernelwright.verification.attacks.idle_work import find_idle_work
+from kernelwright.verification.attacks.idle_work import find_computing, find_touched_memory
 from kernelwright.verification.call_series import CheckedSeries, SeriesPlan
 from kernelwright.verification.execution import ObservedCall
 from kernelwright.verification.input_set import InputSet
@@ -43,8 +43,8 @@ MAX_BATCHES = {"cpu": 4, "cuda": 12}
 it ran: short ones are timed in series."""
 
 IDLE_CALLS, IDLE_CALLS_S = 48, 2.0
-"""Calls before a candidate is rejected for work between them, and the time after which there are no more: Linux counts
-computing time at its ticks, every 4 ms, which looks like work in a few calls."""
+"""More calls of a candidate that seems to compute between its calls, and the time after which there are none: Linux
+counts computing time at its ticks, every 4 ms, which looks like work in a few calls."""
 NUM_SERIES, SERIES_US, MAX_SERIES_CALLS = 3, 10_000.0, 16
 """Series that are checked, the time of the reference that the calls of one take, and their largest number of calls."""
 
@@ -135,10 +135,6 @@ class TimedVerification:
         (inputs,), seed = self.reference.make_timed_inputs(index), self.reference.call_seed(index)
         return self.runner.client.call(inputs, read_outputs=True, seed=seed), inputs, seed
 
-    def _find_idle_work(self) -> Reason | None:
-        output_bytes = sum(self.runner.client.output_sizes_bytes)
-        return find_idle_work(self._timed_calls, self.runner.null_calls, output_bytes, len(self.runner.state_kinds))
-
     @property
     def _device_is_shared(self) -> bool:
         """Whether other processes may use the processor of the calls: a device has time slices."""
@@ -151,11 +147,15 @@ class TimedVerification:
     def find_false_time(self) -> Reason | None:
         """The reason to reject a time that is not all of the work: work between the calls, or a self-reported time
         that contradicts the external timer; else None."""
-        if self._find_idle_work():
-            end_s, indices = wall_s() + IDLE_CALLS_S, itertools.count(IDLE_START_INDEX)
-            while len(self._timed_calls) < IDLE_CALLS and wall_s() < end_s:
-                self._timed_calls.append(self._redraw(next(indices))[0].timed_call)
-            if reason := self._find_idle_work():
+        null_calls, num_state = self.runner.null_calls, len(self.runner.state_kinds)
+        output_bytes = sum(self.runner.client.output_sizes_bytes)
+        if reason := find_touched_memory(self._timed_calls, null_calls, output_bytes):
+            return reason
+        if find_computing(self._timed_calls, null_calls, num_state):
+            end_s, repeated = wall_s() + IDLE_CALLS_S, []
+            while len(repeated) < IDLE_CALLS and wall_s() < end_s:
+                repeated.append(self._redraw(IDLE_START_INDEX + len(repeated))[0].timed_call)
+            if reason := find_computing(self._timed_calls, null_calls, num_state, repeated=repeated):
                 return reason
         if len(self._false_times) < MIN_FALSE_TIMES:
             return None
