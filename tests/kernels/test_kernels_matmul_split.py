@@ -5,15 +5,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from kernelwright.kernels.matmul.split_operands import (
-    FIND_LARGEST,
-    SOURCE,
-    SPLIT,
-    THREADS,
-    Layout,
-    OperandTerms,
-    pack_split,
-)
+from kernelwright.kernels.matmul.split_layout import FIND_LARGEST, SPLIT, THREADS, Layout
+from kernelwright.kernels.matmul.split_operands import SOURCE, OperandTerms, pack_split
 from kernelwright.toolchain.emulator.launcher import EmulatedKernel
 
 BY_ROWS, BY_COLUMNS = (Layout.BLOCK_ROWS, Layout.WARP_ROWS), (Layout.COLUMNS, Layout.COLUMN_TILES)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from kernelwright.kernels.matmul.configs import GemmConfig, Variant, make_defines
 from kernelwright.kernels.matmul.selection import can_split_in_loop, choose_config, choose_emulated
-from kernelwright.kernels.matmul.split_operands import FIND_LARGEST, SPLIT, Layout, choose_layout
+from kernelwright.kernels.matmul.split_layout import FIND_LARGEST, SPLIT, Layout, choose_layout
 from kernelwright.kernels.rows.planning import CudaLaunch, Target
 
 FOLDER = Path(__file__).parent

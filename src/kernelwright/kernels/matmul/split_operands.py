@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import struct
 from dataclasses import dataclass
-from enum import IntEnum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +13,16 @@ from torch import Tensor
 
 from kernelwright.kernels.matmul.launch import make_launch, make_parameter
 from kernelwright.kernels.matmul.operands import padded_pitch
+from kernelwright.kernels.matmul.split_layout import (
+    FIND_LARGEST,
+    MIN_CHUNK,
+    SPLIT,
+    THREADS,
+    TILE_COLUMNS,
+    TILES_PER_SM,
+    Layout,
+    choose_layout,
+)
 from kernelwright.toolchain.cuda.compiler import compile_cubin
 from kernelwright.toolchain.cuda.launcher import CudaKernel, current_arch
 
@@ -21,26 +30,9 @@ if TYPE_CHECKING:
     from kernelwright.toolchain.emulator import EmulatedKernel
 
 SOURCE = Path(__file__).with_name("split.cu")
-FIND_LARGEST, SPLIT = "find_largest", "split_operands"
-THREADS, WARPS, ALIGNMENT = 256, 8, 128
-MAX_WARP_K = 2048
-"""Rows along K up to which a warp splits one: 16 vectors for each thread."""
-MIN_TILED_ELEMENTS, TILE_COLUMNS, MIN_CHUNK, TILES_PER_SM = 1 << 20, 128, 64, 8
-"""Columns are split in tiles from so many elements on, and K in chunks of so many lines at least: so many blocks for
-each multiprocessor keep the memory busy."""
+ALIGNMENT = 128
 FIELDS = struct.Struct("<5q2q6i5q2q6i2i")
 """`SplitParams` of split.cu."""
-
-
-class Layout(IntEnum):
-    """`Layout` of split.cu."""
-
-    BLOCK_ROWS, WARP_ROWS, COLUMNS, COLUMN_TILES, NONE = range(5)
-
-    @property
-    def rows(self) -> int:
-        """Rows of a block."""
-        return (1, WARPS, 8, TILE_COLUMNS, THREADS)[self]
 
 
 @dataclass(frozen=True)
@@ -147,13 +139,6 @@ class OperandTerms:
             self.for_registers,
             self.chunks,
         )
-
-
-def choose_layout(batch: int, count: int, k: int, *, is_transposed: bool) -> Layout:
-    """How blocks share so many rows of K."""
-    if is_transposed:
-        return Layout.COLUMN_TILES if batch * count * k >= MIN_TILED_ELEMENTS else Layout.COLUMNS
-    return Layout.WARP_ROWS if k <= MAX_WARP_K else Layout.BLOCK_ROWS
 
 
 class SplitLaunch:
