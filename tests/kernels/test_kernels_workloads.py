@@ -17,6 +17,7 @@ from kernelwright.kernels.catalog import KERNELS, family_package
 from kernelwright.kernels.losses.workloads import LINEAR_SHAPE
 from kernelwright.kernels.matmul.planning import FOLDER
 from kernelwright.kernels.matmul.spec import SQUARES, TOKENS, WEIGHTS
+from kernelwright.kernels.matmul.split_layout import MIN_TILED_ELEMENTS
 from kernelwright.kernels.matmul.workloads import full_workloads
 from kernelwright.kernels.workload import import_peers
 
@@ -46,10 +47,11 @@ def test_a_product_is_recorded_on_shapes_of_its_use(name):
         assert list(one.implementations)[:2] == [OURS, EAGER]
         products = 2 if "backward" in use_case or use_case == "swiglu" else 1
         assert one.work.total_flops == 2 * m * n * k * products
-        itemsize = 1 if "fp8" in use_case else 4 if use_case == "fp32" else 2
+        itemsize = 1 if "fp8" in use_case else 4 if "fp32" in use_case else 2
         assert one.work.total_bytes >= (m * k + n * k) * itemsize
         plan = one.plan(HOPPER)
-        assert len(plan) == {"backward": 2, "fp32": 3}.get(use_case, 1)
+        is_tiled = use_case == "fp32, rows of b" and k * n >= MIN_TILED_ELEMENTS
+        assert len(plan) == {"backward": 2, "fp32": 3, "fp32, rows of b": 3 + is_tiled}.get(use_case, 1)
         assert all(launch.source.is_file() for launch in plan)
     with_peer = {use_case for (use_case, _), one in recorded.items() if "cublasLt" in one.implementations}
     uses = {use_case for use_case, _ in recorded} - {"fp8, block scales"}
