@@ -406,7 +406,7 @@ def test_blocks_share_the_steps_of_emulated_products_with_few_tiles():
 
 
 def test_emulation_pays_where_operations_outweigh_the_splitting():
-    for shape in [(1024, 1024, 1024), (8192, 8192, 8192), (128, 4096, 4096), (16384, 16384, 32)]:
+    for shape in [(1024, 1024, 1024), (8192, 8192, 8192), (128, 4096, 4096), (16384, 16384, 64)]:
         assert emulation_pays(*shape, 1, in_loop=False), shape
     for shape in [(1, 4096, 4096), (16, 14336, 4096), (256, 256, 256), (64, 64, 1 << 20)]:
         assert not emulation_pays(*shape, 1, in_loop=False), shape

@@ -15,7 +15,8 @@ from kernelwright.evidence.artifact_digest import HOPPER
 from kernelwright.evidence.source_digests import find_headers
 from kernelwright.kernels.catalog import KERNELS, family_package
 from kernelwright.kernels.losses.workloads import LINEAR_SHAPE
-from kernelwright.kernels.matmul.planning import FOLDER
+from kernelwright.kernels.matmul.planning import FOLDER, FP32, Product, plan_launches
+from kernelwright.kernels.matmul.selection import MIN_EMULATED_K
 from kernelwright.kernels.matmul.spec import SQUARES, TOKENS, WEIGHTS
 from kernelwright.kernels.matmul.split_layout import MIN_TILED_ELEMENTS
 from kernelwright.kernels.matmul.workloads import full_workloads
@@ -51,11 +52,19 @@ def test_a_product_is_recorded_on_shapes_of_its_use(name):
         assert one.work.total_bytes >= (m * k + n * k) * itemsize
         plan = one.plan(HOPPER)
         is_tiled = use_case == "fp32, rows of b" and k * n >= MIN_TILED_ELEMENTS
-        assert len(plan) == {"backward": 2, "fp32": 3, "fp32, rows of b": 3 + is_tiled}.get(use_case, 1)
+        launches = {"backward": 2, "fp32": 3, "fp32, rows of b": 3 + is_tiled if k >= MIN_EMULATED_K else 0}
+        assert len(plan) == launches.get(use_case, 1)
         assert all(launch.source.is_file() for launch in plan)
     with_peer = {use_case for (use_case, _), one in recorded.items() if "cublasLt" in one.implementations}
     uses = {use_case for use_case, _ in recorded} - {"fp8, block scales"}
     assert with_peer == (uses if name == "gemm" else set())
+
+
+@pytest.mark.parametrize(("n", "is_stored"), [(4096, "1"), (5921, "0")])
+def test_the_planned_kernel_writes_rows_that_tma_cannot_from_registers(n, is_stored):
+    product = Product(1024, n, 256, FP32, terms=2)
+    launch = plan_launches((product,), HOPPER)[1]
+    assert launch.macros["TMA_STORE"] == is_stored
 
 
 def test_all_products_are_the_squares_and_the_weights_of_models_in_both_layouts():

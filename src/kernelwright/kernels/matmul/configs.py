@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 SWIZZLE_BYTES = 128
+TMA_ALIGNMENT = 16
 MAX_SHARED_BYTES = 227 * 1024
 STORE_BUFFER_BYTES, STORE_BUFFERS = 64 * SWIZZLE_BYTES, 2
 BARRIER_BYTES = 256

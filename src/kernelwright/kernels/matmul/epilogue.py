@@ -19,7 +19,7 @@ ACTIVATIONS = {
 }
 """Type of `kw/epilogue/activation.cuh` by name; `swiglu` is a layout of the tile."""
 BF16_ACTIVATIONS = ACTIVATIONS | {"gelu": "GeluErfBf16"}
-"""Those of results in BF16."""
+"""Those of results in BF16, unless the operands are in FP32."""
 STATISTICS = {"none": "kNone", "square_sum": "kSquareSum", "log_sum_exp": "kMaxExpSum"}
 """Statistics of a result's rows, by their names in `gemm_params.cuh`."""
 

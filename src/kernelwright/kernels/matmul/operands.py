@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-TMA_ALIGNMENT = 16
+from kernelwright.kernels.matmul.configs import TMA_ALIGNMENT
+
 ELEMENT_TYPES = {
     torch.bfloat16: "bf16",
     torch.float16: "f16",

@@ -3,11 +3,11 @@ evidence. `tests/kernels/test_kernels_matmul_op.py` compares them with what a ca
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from kernelwright.kernels.matmul.configs import GemmConfig, Variant, make_defines
-from kernelwright.kernels.matmul.selection import can_split_in_loop, choose_config, choose_emulated
+from kernelwright.kernels.matmul.configs import ELEMENT_BYTES, TMA_ALIGNMENT, GemmConfig, Variant, make_defines
+from kernelwright.kernels.matmul.selection import MIN_EMULATED_K, can_split_in_loop, choose_config, choose_emulated
 from kernelwright.kernels.matmul.split_layout import FIND_LARGEST, SPLIT, Layout, choose_layout
 from kernelwright.kernels.rows.planning import CudaLaunch, Target
 
@@ -47,19 +47,23 @@ class Product:
     def plan(self, num_sms: int) -> tuple[GemmConfig, Variant]:
         """The configuration, and the variant that is compiled with it."""
         shape = self.m, self.n, self.k, 1
+        is_aligned = self.n * ELEMENT_BYTES[self.variant.out] % TMA_ALIGNMENT == 0
+        variant = replace(self.variant, tma_store=self.variant.tma_store and is_aligned)
         if self.terms == 2:
-            is_k_major = not (self.variant.transpose_a or self.variant.transpose_b)
+            is_k_major = not (variant.transpose_a or variant.transpose_b)
             in_loop = is_k_major and can_split_in_loop(self.m, self.k, 1)
-            config = choose_emulated(*shape, self.variant, num_sms, in_loop=in_loop)
+            config = choose_emulated(*shape, variant, num_sms, in_loop=in_loop)
         else:
-            config = choose_config(*shape, self.variant, num_sms)
-        return config, self.variant.oriented(config)
+            config = choose_config(*shape, variant, num_sms)
+        return config, variant.oriented(config)
 
 
 def plan_launches(products: tuple[Product, ...], target: Target) -> tuple[CudaLaunch, ...]:
-    """The launches of products on a target, in order."""
+    """The launches of products on a target, in order; none where torch computes the product."""
     launches = []
     for product in products:
+        if product.terms == 2 and product.k < MIN_EMULATED_K:
+            continue
         defines = make_defines(*product.plan(target.multiprocessors))
         if product.terms == 2:
             entries = [FIND_LARGEST, SPLIT] if product.has_column_tiles else [SPLIT]

@@ -9,20 +9,25 @@ import torch
 from torch import Tensor
 
 from kernelwright.core.errors import DeviceError, MissingDependency
-from kernelwright.kernels.matmul.configs import GemmConfig, Variant
+from kernelwright.kernels.matmul.configs import TMA_ALIGNMENT, GemmConfig, Variant
 from kernelwright.kernels.matmul.emulated import launch_emulated
 from kernelwright.kernels.matmul.epilogue import ACTIVATIONS, BF16_ACTIVATIONS, STATISTICS, Epilogue
 from kernelwright.kernels.matmul.fallback import apply_activation, multiply_with_torch
 from kernelwright.kernels.matmul.launch import GemmLaunch, count_multiprocessors, current_stream
 from kernelwright.kernels.matmul.operands import (
     ELEMENT_TYPES,
-    TMA_ALIGNMENT,
     align_block_scales,
     is_readable,
     prepare_operand,
 )
 from kernelwright.kernels.matmul.repeats import THREAD, AnyRepeat, Remembered, Repeat, call_key
-from kernelwright.kernels.matmul.selection import MAX_FEW_ROWS, can_split_in_loop, choose_config, emulation_pays
+from kernelwright.kernels.matmul.selection import (
+    MAX_FEW_ROWS,
+    MIN_EMULATED_K,
+    can_split_in_loop,
+    choose_config,
+    emulation_pays,
+)
 from kernelwright.kernels.rows.launcher import device_guard
 from kernelwright.toolchain.cuda.compiler import import_cuda_core
 
@@ -98,9 +103,10 @@ def is_fused(a: Tensor, b: Tensor, precision: str) -> bool:
     if a.numel() * b.shape[-1] == 0:
         return False
     m, n, k, batch = _sizes(a, b)
-    in_loop = can_split_in_loop(m, k, batch) and is_readable(_as_batch(b).mT)
-    if a.dtype == torch.float32 and precision != "tf32" and not emulation_pays(m, n, k, batch, in_loop=in_loop):
-        return False
+    if a.dtype == torch.float32 and precision != "tf32":
+        in_loop = can_split_in_loop(m, k, batch) and is_readable(_as_batch(b).mT)
+        if k < MIN_EMULATED_K or not emulation_pays(m, n, k, batch, in_loop=in_loop):
+            return False
     return torch.cuda.get_device_capability(a.device) == CAPABILITY
 
 
@@ -160,7 +166,8 @@ def _launch(
     extra = dtypes.pop() if len(dtypes) == 1 else torch.float32
     bias, residual = (None if one is None else one.to(extra) for one in given)
     bias = None if bias is None else bias.contiguous()
-    activations = BF16_ACTIVATIONS if out.dtype == torch.bfloat16 else ACTIVATIONS
+    is_short = out.dtype == torch.bfloat16 and a.dtype != torch.float32
+    activations = BF16_ACTIVATIONS if is_short else ACTIVATIONS
     variant = Variant(
         "f16", "f16", ELEMENT_TYPES[out.dtype], ELEMENT_TYPES[extra], tma_store=is_readable(out),
         bias=bias is not None, residual=residual is not None, activation=activations[epilogue.activation],

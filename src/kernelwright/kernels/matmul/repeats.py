@@ -11,8 +11,8 @@ from torch import Tensor
 from torch._C._dynamo.guards import _empty_strided_cuda  # pyright: ignore
 from torch._prims_common import make_contiguous_strides_for
 
+from kernelwright.kernels.matmul.configs import TMA_ALIGNMENT
 from kernelwright.kernels.matmul.launch import GemmLaunch
-from kernelwright.kernels.matmul.operands import TMA_ALIGNMENT
 
 MAX_REMEMBERED = 4096
 

@@ -62,6 +62,8 @@ EMULATED_TILES: tuple[tuple[GemmConfig, float, float], ...] = (
 1.012 times as long as the fastest of 20."""
 EMULATED_US, SPLIT_BYTES_PER_US = 4.5, 3.4e6
 """What a product of two terms takes in addition: launches, and the splitting of its operands, read and written once."""
+MIN_EMULATED_K = 64
+"""Below, two terms of 22 bits are less exact than FP32 FMAs: these add too few products to lose as much."""
 IN_LOOP_US, IN_LOOP_BYTES_PER_US, IN_LOOP_FLOPS_PER_US = 9.0, 3.9e6, 160e6
 """The same where the main loop splits the columns."""
 FMA_US, FMA_FLOPS_PER_US, FMA_BYTES_PER_US, MIN_FEW_ROWS, FEW_ROWS_BYTES_PER_US = 5.0, 40e6, 3e6, 4, 2e6
