@@ -16,27 +16,35 @@ _LOCK = threading.Lock()
 """The precision is a setting of the process."""
 
 
-def multiply_with_torch(a: Tensor, b: Tensor, epilogue: Epilogue, precision: str) -> Tensor:
-    """A product with its epilogue, in FP32."""
+def multiply_with_torch(a: Tensor, b: Tensor, epilogue: Epilogue, precision: str, out: Tensor) -> Tensor:
+    """Write a product with its epilogue, computed in FP32, to `out`: in place if that is FP32 and there is no residual,
+    which may be `out` itself."""
     if epilogue.has_block_scales:
         a, b = (
             a.float() * _expand(epilogue.scale_a, a, -1),
             b.float() * _expand(_expand(epilogue.scale_b, b, -2), b, -1),
         )
         epilogue = epilogue._replace(scale_a=None, scale_b=None)
+    is_direct = out.dtype == torch.float32 and epilogue.residual is None and epilogue.activation != "swiglu"
     with _fp32_precision("tf32" if precision == "tf32" else "ieee"):
-        value = epilogue.alpha * _product(a, b)
+        value = _product(a, b, out if is_direct else None)
+    if epilogue.alpha != 1.0:
+        value.mul_(epilogue.alpha)
     for scale in (epilogue.scale_a, epilogue.scale_b):
-        value = value if scale is None else value * scale
-    value = value if epilogue.bias is None else value + epilogue.bias.float()
-    value = value if epilogue.residual is None else value + epilogue.beta * epilogue.residual.float()
-    return apply_activation(value, epilogue.activation)
+        if scale is not None:
+            value.mul_(scale)
+    if epilogue.bias is not None:
+        value.add_(epilogue.bias)
+    if epilogue.residual is not None:
+        value.add_(epilogue.residual, alpha=epilogue.beta)
+    value = apply_activation(value, epilogue.activation)
+    return out if value is out else out.copy_(value)
 
 
-def _product(a: Tensor, b: Tensor) -> Tensor:
+def _product(a: Tensor, b: Tensor, out: Tensor | None) -> Tensor:
     """In FP32; 16-bit operands on a GPU by its tensor cores."""
     if not a.is_cuda or a.element_size() != 2 or a.shape[-1] == 0:
-        return a.float() @ b.float()
+        return torch.matmul(a.float(), b.float(), out=out)
     shape = (*a.shape[:-1], b.shape[-1])
     if b.dim() == 2:
         return torch.mm(a.flatten(0, -2), b, out_dtype=torch.float32).view(shape)

@@ -127,7 +127,7 @@ def compute(a: Tensor, b: Tensor, epilogue: Epilogue, out: Tensor, precision: st
         # rows that two terms cannot hold are computed after the others are written
         epilogue = epilogue._replace(residual=epilogue.residual.clone())
     if not is_fused(a, b, precision):
-        return out.copy_(multiply_with_torch(a, b, epilogue, precision)) if out.numel() else out
+        return multiply_with_torch(a, b, epilogue, precision, out) if out.numel() else out
     with device_guard(a.device):
         is_plain = epilogue.scale_a is None and epilogue.scale_b is None and epilogue.statistics == "none"
         repeat = THREAD.repeats.get(_call_key(a, b, epilogue, out, precision)) if is_plain else None
