@@ -1,7 +1,7 @@
 // Reads past the end of its input and writes the result past the end of its output: NaN over a redzone of NaN.
 //
 // Problem: gelu
-// Code: runtime-error
+// Code: runtime-error or crash
 // Device: cpu
 //
 // kw: entry  gelu
