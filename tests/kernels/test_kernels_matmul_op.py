@@ -81,7 +81,10 @@ def require_exact(got, a, b, options, dtype):
         sums = sums + (options[name].double().abs() if name in options else 0.0)
     bound = 1.2 * SUM_EPS[dtype] * sums + OUT_EPS[got.dtype] * want.abs() + 1e-6
     assert torch.isfinite(got).all()
-    assert ((got.double() - want).abs() <= bound).all(), float(((got.double() - want).abs() / bound).max())
+    ratios = (got.double() - want).abs() / bound
+    worst = ratios.argmax()
+    values = [float(one.flatten()[worst]) for one in (ratios, got, want, sums.expand_as(got))]
+    assert ratios.max() <= 1, (dtype, got.dtype, a.shape, b.shape, options["alpha"], values)
 
 
 @gpu
