@@ -18,7 +18,6 @@ from kernelwright.kernels.matmul.recorded import find_recorded
 
 TILES: tuple[tuple[GemmConfig, float, float], ...] = (
     (GemmConfig(128, 128, 6, 2, ping_pong=True), -1.2, 0.407),
-    (GemmConfig(128, 128, 6, 2, cluster_m=2, ping_pong=True), -0.7, 0.402),
     (GemmConfig(128, 192, 4, 2, ping_pong=True), -1.8, 0.612),
     (GemmConfig(128, 256, 4, 2), -3.0, 0.844),
     (GemmConfig(256, 128, 4, 2, cluster_m=2), -2.6, 0.838),
