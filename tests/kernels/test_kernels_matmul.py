@@ -429,7 +429,7 @@ def test_fewer_waves_are_preferred():
     ("config", "variant", "instruction"),
     [
         (TILES[0][0], BF16, "HGMMA.64x128x16"),
-        (TILES[1][0], Variant("f16", "f16", "f32", "f32", transpose_b=True), "HGMMA.64x128x16"),
+        (replace(TILES[0][0], cluster_m=2), Variant("f16", "f16", "f32", "f32", transpose_b=True), "HGMMA.64x128x16"),
         (SPLIT_TILE, FP32_TERMS, "HGMMA.64x128x16"),
         (choose_emulated(1024, 1024, 1024, 1, FP32_TERMS, 132, in_loop=False), FP32_TERMS, "HGMMA.64x128x16"),
         (replace(IN_LOOP, block_n=64, num_stages=4, split_k=4), FP32_TERMS, "HGMMA.64x64x16"),

@@ -26,11 +26,13 @@ from kernelwright.verification.accuracy.expected import Expected
 from kernelwright.verification.accuracy.law import (
     FALSE_ALARM,
     MAX_COMPARISONS,
+    MAX_CONFIRMED_SHARE,
     SENTENCES,
     OutputLaw,
     find_difference,
     find_repetition,
 )
+from kernelwright.verification.accuracy.near_limit import NEAR_LIMIT_RATIO
 from kernelwright.verification.accuracy.smirnov import one_sample_critical, one_sample_distance
 from kernelwright.verification.input_set import InputSet
 
@@ -40,7 +42,7 @@ CALLS_TIMEOUT_S = 10.0
 NUM_RELOADED_CALLS = 16
 FEW_DRAWS, FEW_OTHER_DRAWS, MANY_OTHER_DRAWS = 6, 8, 256
 """Draws of the reference for a call that is compared alone: for its moments, to be compared with, and to be compared
-with where it is far off."""
+with where it is far off. So many also confirm an error of elements that take few values."""
 NUM_PROBES = 4
 """Draws that show which outputs are random."""
 SAME_DRAW_CORRELATION, MIN_PAIRED_ELEMENTS, NUM_PAIRED = 0.9, 64, 8
@@ -311,7 +313,32 @@ class StochasticOutputs:
         if bool(reference.isfinite().all()) and bool(law.draws.isfinite().all()) and not candidate.isfinite().all():
             return LawResult(Reason(code="not-finite", detail=f"{name}: a value is not finite"), None)
         alone = _select(input_set.expected, [output_index])
-        return LawResult(*law.check_values(candidate[0], reference[-1], alone, input_set.distribution, self.policy))
+
+        def check(law: OutputLaw, draw: Tensor, other: Tensor) -> LawResult:
+            return LawResult(*law.check_values(draw, other, alone, input_set.distribution, self.policy))
+
+        result = check(law, candidate[0], reference[-1])
+        more = self._draw_many(input_set, output_index) if result.reason else []
+        if not more:
+            return result
+        # Few draws may repeat each of their values by chance, as places of shuffled rows do; near one of these values
+        # may then be another correct one. So half of many draws show the values, the others are checked likewise.
+        known, (other, *others) = more[: len(more) // 2], more[len(more) // 2 :]
+        law = replace(law, draws=torch.stack(known), max_distinct_share=MAX_CONFIRMED_SHARE)
+        result = check(law, candidate[0], other)
+        own_ratio = max(_limit_ratio(check(law, one, other)) for one in others) if result.reason else 0.0
+        is_confirmed = own_ratio <= 1 or _limit_ratio(result) > NEAR_LIMIT_RATIO * own_ratio
+        return result if is_confirmed else LawResult(None, None)
+
+    def _draw_many(self, input_set: InputSet, output_index: int) -> list[Tensor]:
+        """Up to `MANY_OTHER_DRAWS` draws of one output of the reference, as many as there is time for."""
+        drawn, start_s = list[Tensor](), wall_s()
+        while len(drawn) < MANY_OTHER_DRAWS and (len(drawn) < MIN_CALLS or wall_s() - start_s < CALLS_TIMEOUT_S / 2):
+            draws = self._draw_reference(input_set, f"support, {len(drawn)}", FEW_OTHER_DRAWS)
+            if not draws:
+                return []
+            drawn += [self._take(one[output_index]) for one in draws]
+        return drawn
 
     def _make_law(self, output_index: int, drawn: list[Tensor], input_set: InputSet) -> OutputLaw:
         dtype = input_set.expected.reference[output_index].dtype
@@ -406,6 +433,10 @@ def _random_ranks(values: Tensor, others: Tensor, tolerance: float, rng: random.
     less, equal = (others < values - tolerance).sum(0), ((others - values).abs() <= tolerance).sum(0)
     offset = torch.tensor([rng.random() for _ in range(len(values))], dtype=torch.float64)
     return (less + (equal + 1) * offset) / (len(others) + 1)
+
+
+def _limit_ratio(result: LawResult) -> float:
+    return result.accuracy.error_over_limit if result.accuracy else 0.0
 
 
 def _larger(one: Accuracy | None, other: Accuracy | None) -> Accuracy | None:

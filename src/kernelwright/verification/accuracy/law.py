@@ -43,6 +43,9 @@ MAX_SUPPORT_ELEMENTS = 1 << 14
 MAX_DISTINCT_SHARE = 0.5
 """An element takes few values if so many of the reference's draws at most have different ones, and each of these was
 drawn twice: where some were drawn once, others were not drawn at all."""
+MAX_CONFIRMED_SHARE = 1 / 8
+"""The same for draws that confirm an error: up to 16 values in 128 draws, which miss none of 16 equally likely ones in
+99.6 % of cases."""
 TOLERANCE, TOLERANCE_EPS = 1e-4, 1 / 8
 """Differences of a statistic that do not count: correct programs round differently."""
 STRONG_CORRELATION = 0.3
@@ -83,18 +86,20 @@ class OutputLaw:
         draws: (r, n) draws of the reference at `positions`, used for nothing else.
         eps: of the output's dtype; 0 for integers.
         features: (n,) values of inputs, standardised.
+        max_distinct_share: as `MAX_DISTINCT_SHARE`.
     """
 
     draws: Tensor
     positions: Positions
     eps: float
     features: Sequence[Tensor] = ()
+    max_distinct_share: float = MAX_DISTINCT_SHARE
 
     def __post_init__(self) -> None:
         self.standardize = Standardizer(self.draws, self.eps)
         step = -(-self.draws.shape[1] // MAX_SUPPORT_ELEMENTS) if self.draws.shape[1] else 1
         self._support = slice(None, None, step)
-        self._takes_few_values = _takes_few_values(self.draws)
+        self._takes_few_values = _takes_few_values(self.draws, self.max_distinct_share)
 
     @property
     def tolerance(self) -> float:
@@ -169,12 +174,12 @@ class OutputLaw:
         return reference - golden
 
 
-def _takes_few_values(draws: Tensor) -> Tensor:
+def _takes_few_values(draws: Tensor, max_distinct_share: float = MAX_DISTINCT_SHARE) -> Tensor:
     """For each element of (k, n) draws, whether they show all of the few values that it takes."""
     is_new = draws.sort(0).values.diff(dim=0) != 0
     edge = is_new.new_ones(1, draws.shape[1])
     drawn_once = torch.cat([edge, is_new]) & torch.cat([is_new, edge])
-    return (is_new.sum(0) + 1 <= MAX_DISTINCT_SHARE * len(draws)) & ~drawn_once.any(0)
+    return (is_new.sum(0) + 1 <= max_distinct_share * len(draws)) & ~drawn_once.any(0)
 
 
 def find_difference(
