@@ -10,7 +10,11 @@ import kernelwright as kw
 from kernelwright.problems.loading import load_problem
 from kernelwright.problems.problem import Problem
 from kernelwright.verification import verdict as judge
+from kernelwright.verification.accuracy.distributions import MIXED
+from kernelwright.verification.accuracy.expected import compute_expected
+from kernelwright.verification.input_set import InputSet
 from kernelwright.verification.reference import Reference
+from kernelwright.verification.stochastic_outputs import StochasticOutputs
 
 SHAPE = (32, 96)
 BY_VALUE, BY_LAW = "stochastic: judged by value, under the reference's generator", "stochastic: judged by law, 64 draws"
@@ -135,6 +139,37 @@ def test_the_part_that_is_not_random_is_judged_by_value():
     assert "times the limit" in verdict.reason.detail
     verdict = verify(lambda x: (x.exp(), dropout(x)), lambda x: (x.half().exp().float(), own_dropout(x)), sets=1)
     assert "worst at output[0]" in verdict.reason.detail
+
+
+def shuffled(x):
+    return x[torch.randperm(len(x))]
+
+
+def rarely_scaled(x):
+    return x * torch.where(torch.rand(len(x), 1) < 0.02, 1.005, 1.0)
+
+
+def judge_own_draws(reference, candidate, *, num_rows, count):
+    """Reasons to reject first calls with `count` sets of inputs, by law."""
+    for number in range(count):
+        torch.manual_seed(number)
+        x = torch.randn(num_rows, 33)
+        expected = compute_expected(reference, None, ([x], {}), seed=number)
+        input_set = InputSet(MIXED, ([x], {}), expected, None, False, law_seed=number)
+        outputs = StochasticOutputs(lambda again, seed: [candidate(*again.inputs[0])], "reference")
+        result = outputs.judge([candidate(x)], input_set)
+        assert result
+        yield result.reason
+
+
+@pytest.mark.parametrize(("reference", "num_rows", "count"), [(shuffled, 8, 80), (rarely_scaled, 60, 12)])
+def test_correct_values_that_few_draws_do_not_show_are_accepted(reference, num_rows, count):
+    assert not any(judge_own_draws(reference, reference, num_rows=num_rows, count=count))
+
+
+def test_imprecise_values_are_rejected_though_others_are_rare():
+    reasons = judge_own_draws(rarely_scaled, lambda x: rarely_scaled(x.bfloat16().float()), num_rows=60, count=3)
+    assert all(reason and "times the limit" in reason.detail for reason in reasons)
 
 
 def test_a_program_that_must_be_deterministic_follows_the_seed():

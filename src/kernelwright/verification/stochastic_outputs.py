@@ -319,16 +319,7 @@ class StochasticOutputs:
 
         result = check(law, candidate[0], reference[-1])
         more = self._draw_many(input_set, output_index) if result.reason else []
-        if not more:
-            return result
-        # Few draws may repeat each of their values by chance, as places of shuffled rows do; near one of these values
-        # may then be another correct one. So half of many draws show the values, the others are checked likewise.
-        known, (other, *others) = more[: len(more) // 2], more[len(more) // 2 :]
-        law = replace(law, draws=torch.stack(known), max_distinct_share=MAX_CONFIRMED_SHARE)
-        result = check(law, candidate[0], other)
-        own_ratio = max(_limit_ratio(check(law, one, other)) for one in others) if result.reason else 0.0
-        is_confirmed = own_ratio <= 1 or _limit_ratio(result) > NEAR_LIMIT_RATIO * own_ratio
-        return result if is_confirmed else LawResult(None, None)
+        return _confirm(check, law, candidate[0], more) if more else result
 
     def _draw_many(self, input_set: InputSet, output_index: int) -> list[Tensor]:
         """Up to `MANY_OTHER_DRAWS` draws of one output of the reference, as many as there is time for."""
@@ -433,6 +424,30 @@ def _random_ranks(values: Tensor, others: Tensor, tolerance: float, rng: random.
     less, equal = (others < values - tolerance).sum(0), ((others - values).abs() <= tolerance).sum(0)
     offset = torch.tensor([rng.random() for _ in range(len(values))], dtype=torch.float64)
     return (less + (equal + 1) * offset) / (len(others) + 1)
+
+
+def _confirm(
+    check: Callable[[OutputLaw, Tensor, Tensor], LawResult], law: OutputLaw, draw: Tensor, more: list[Tensor]
+) -> LawResult:
+    """Check again a draw whose elements that take few values are wrong.
+
+    Few draws may repeat each of their values by chance: places of shuffled rows do, and so do values of which others
+    are rare. Near one of them may then be another correct value. So half of many more draws of the reference show the
+    values, and the draw must be worse than the others of them.
+
+    Args:
+        check: checks a draw, given the law and another draw of the reference.
+        more: at least four more draws of the reference.
+    """
+    known, (other, *others) = more[: len(more) // 2], more[len(more) // 2 :]
+    law = replace(law, draws=torch.stack(known), max_distinct_share=MAX_CONFIRMED_SHARE)
+    result, own_ratio, start_s = check(law, draw, other), 0.0, wall_s()
+    for number, one in enumerate(others if result.reason else ()):
+        if number >= FEW_OTHER_DRAWS and wall_s() - start_s > CALLS_TIMEOUT_S / 2:
+            break
+        own_ratio = max(own_ratio, _limit_ratio(check(law, one, other)))
+    is_worse = own_ratio <= 1 or _limit_ratio(result) > NEAR_LIMIT_RATIO * own_ratio
+    return result if is_worse else LawResult(None, None)
 
 
 def _limit_ratio(result: LawResult) -> float:
