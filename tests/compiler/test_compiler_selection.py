@@ -490,3 +490,13 @@ def test_timing_leaves_no_traces_in_buffers(monkeypatch):
     assert [variant.name for variant in variants] == list(rounds.timings) == ["torch"]
     assert norm.num_batches_tracked.item() == 0
     assert torch.equal(norm.running_mean, torch.zeros(40))
+
+
+def test_timing_leaves_no_traces_in_inputs_that_the_program_changes():
+    mean = torch.randn(40)
+    selector = selector_of(Problem.from_callable(lambda x, y: x.mul_(0.9).add_(y), mean, mean / 2))
+    before = mean.clone()
+    selector.time_baselines()
+    assert torch.equal(mean, before)
+    assert set(selector.quick_us) == {"torch", "torch.compile"}
+    assert not selector.session.faults

@@ -244,8 +244,13 @@ class ProgramSelector:
         return self._expected
 
     def _time_us(self, program: Callable[..., Any]) -> float:
-        call = RotatingBuffers(self.session.inputs, self._cache_bytes).bind(program)
-        return measure_steady_us(call, self.session.device, budget_s=QUICK_BUDGET_S)
+        buffers = RotatingBuffers(self.session.inputs, self._cache_bytes)
+        if not self._too_large_to_check() and self._golden().mutated_inputs:
+            buffers.save_if_mutated(program)
+        try:
+            return measure_steady_us(buffers.bind(program), self.session.device, budget_s=QUICK_BUDGET_S)
+        finally:
+            buffers.restore()
 
     @property
     def _cache_bytes(self) -> int:
