@@ -146,12 +146,12 @@ def shuffled(x):
 
 
 def rarely_scaled(x):
-    return x * torch.where(torch.rand(len(x), 1) < 0.02, 1.005, 1.0)
+    return x * torch.where(torch.rand(len(x), 1) < 0.04, 1.005, 1.0)
 
 
-def judge_own_draws(reference, candidate, *, num_rows, count):
-    """Reasons to reject first calls with `count` sets of inputs, by law."""
-    for number in range(count):
+def judge_own_draws(reference, candidate, *, num_rows, numbers):
+    """Reasons to reject first calls with sets of inputs of these numbers, by law."""
+    for number in numbers:
         torch.manual_seed(number)
         x = torch.randn(num_rows, 33)
         expected = compute_expected(reference, None, ([x], {}), seed=number)
@@ -162,13 +162,16 @@ def judge_own_draws(reference, candidate, *, num_rows, count):
         yield result.reason
 
 
-@pytest.mark.parametrize(("reference", "num_rows", "count"), [(shuffled, 8, 80), (rarely_scaled, 60, 12)])
-def test_correct_values_that_few_draws_do_not_show_are_accepted(reference, num_rows, count):
-    assert not any(judge_own_draws(reference, reference, num_rows=num_rows, count=count))
+@pytest.mark.parametrize(
+    ("reference", "num_rows", "numbers"), [(shuffled, 8, (25, 26, 37)), (rarely_scaled, 60, (2, 6, 7))]
+)
+def test_correct_values_that_few_draws_do_not_show_are_accepted(reference, num_rows, numbers):
+    """Sets for which 32 draws repeat each value of an element, and the candidate's is another one near these."""
+    assert not any(judge_own_draws(reference, reference, num_rows=num_rows, numbers=numbers))
 
 
 def test_imprecise_values_are_rejected_though_others_are_rare():
-    reasons = judge_own_draws(rarely_scaled, lambda x: rarely_scaled(x.bfloat16().float()), num_rows=60, count=3)
+    reasons = judge_own_draws(rarely_scaled, lambda x: rarely_scaled(x.bfloat16().float()), num_rows=60, numbers=(0, 1))
     assert all(reason and "times the limit" in reason.detail for reason in reasons)
 
 
