@@ -184,7 +184,7 @@ def _ladder_summary(rows: Sequence[EvidenceRow], states: States) -> str:
         if one.run.ladder in on_gpu:
             newest[one.run.ladder] = one
     texts = [ladders.summary_text(newest[name]) for name in sorted(newest)]
-    return "\n".join(texts) if texts else ladders.markdown([])
+    return "".join(texts) if texts else ladders.markdown([])
 
 
 _RENDERERS: dict[str, Callable[[Sequence[EvidenceRow], States], str]] = {

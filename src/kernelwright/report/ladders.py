@@ -24,12 +24,12 @@ def markdown(runs: Iterable[RecordedLadderRun]) -> str:
 
 
 def summary_text(recorded: RecordedLadderRun) -> str:
-    """Return every third rung's fraction of the baseline as one paragraph, and the last rung's date."""
+    """Return every third rung's fraction of the baseline as one item of a list, and the last rung's date."""
     run = recorded.run
     rungs = [rung for rung in run.rungs if rung.number % 3 == 1 or rung is run.rungs[-1]]
     shares = ", ".join(f"{baseline_share_text(rung)} ({rung.number} {rung.name})" for rung in rungs)
-    text = f"{run.ladder}: {shares} of {run.baseline}; measured {row_states.row_state_text(recorded.states[-1])}."
-    return "\n".join(wrap(text, 118, break_on_hyphens=False)) + "\n"
+    text = f"- {run.ladder}: {shares} of {run.baseline}; measured {row_states.row_state_text(recorded.states[-1])}."
+    return "\n".join(wrap(text, 118, subsequent_indent="  ", break_on_hyphens=False)) + "\n"
 
 
 def timed_sizes(run: LadderRun) -> list[Size]:
